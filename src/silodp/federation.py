@@ -1,0 +1,202 @@
+"""Who holds what: a federation of named silos with train and test records.
+
+Every check of the records themselves lives here, so that whatever reaches an engine is known to be
+whole: finite numbers, one shape, labels that fit the task, no empty silo.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from silodp.errors import SilodpError
+
+Task = Literal["regression", "binary", "multiclass"]
+Metric = Literal["mse", "accuracy"]
+
+METRIC_OF: dict[Task, Metric] = {
+    "regression": "mse",
+    "binary": "accuracy",
+    "multiclass": "accuracy",
+}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of one silo: `x` is [n, *input_shape]; `y` is [n].
+
+    `y` holds real numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass).
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Silo:
+    """A site that holds records which may not leave it."""
+
+    name: str
+    train: Records
+    test: Records
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Named silos that learn one task together.
+
+    Attributes:
+      name: what the data are called in results.
+      silos: at least one, with distinct names.
+      task: regression, binary or multiclass.
+      num_classes: of a multiclass task, and 0 otherwise. Public: the class list is not learned
+        from the records.
+      uncovered: what was released about the records before any query was asked, in words (such as
+        standardising by training statistics). It is repeated in every result, because no epsilon
+        covers it.
+    """
+
+    name: str
+    silos: tuple[Silo, ...]
+    task: Task
+    num_classes: int = 0
+    uncovered: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "silos", tuple(_as_float32(silo, self.task) for silo in self.silos))
+        check_federation(self)
+
+    @property
+    def metric(self) -> Metric:
+        """What is measured on test records: mean squared error or accuracy."""
+        return METRIC_OF[self.task]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one record's features."""
+        return self.silos[0].train.x.shape[1:]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The silos' names, in order."""
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def train_counts(self) -> np.ndarray:
+        """n_k: training records of each silo."""
+        return np.array([len(silo.train) for silo in self.silos])
+
+    @property
+    def test_counts(self) -> np.ndarray:
+        """Test records of each silo."""
+        return np.array([len(silo.test) for silo in self.silos])
+
+
+def _as_float32(silo: Silo, task: Task) -> Silo:
+    """Features as float32, labels as float32 or (multiclass) int32; refuses what is not a number."""
+
+    def convert(records: Records, part: str) -> Records:
+        for field in ("x", "y"):
+            array = np.asarray(getattr(records, field))
+            if array.dtype.kind not in "fiub":
+                raise SilodpError(
+                    f"Silo {silo.name!r}: {part} {field} has dtype {array.dtype}, which is not a "
+                    "number: encode text and dates as numbers first."
+                )
+        y = np.asarray(records.y)
+        if task == "multiclass":
+            if y.dtype.kind == "f" and not np.array_equal(y, np.round(y)):
+                raise SilodpError(
+                    f"Silo {silo.name!r}: {part} y holds numbers that are not whole (or NaN), but "
+                    "the task is multiclass: give class numbers from 0."
+                )
+            y = y.astype(np.int32)
+        else:
+            y = y.astype(np.float32)
+        return Records(np.asarray(records.x).astype(np.float32), y)
+
+    return Silo(silo.name, convert(silo.train, "train"), convert(silo.test, "test"))
+
+
+def check_federation(federation: Federation) -> None:
+    """Raises `SilodpError` naming the silo, the field and the remedy if anything does not fit."""
+    if federation.task not in get_args(Task):
+        raise SilodpError(
+            f"Task {federation.task!r} is unknown: choose one of {', '.join(get_args(Task))}."
+        )
+    if federation.task == "multiclass" and federation.num_classes < 2:
+        raise SilodpError(
+            f"Federation {federation.name!r}: num_classes is {federation.num_classes}, but a "
+            "multiclass task needs at least 2: declare the class list."
+        )
+    if not federation.silos:
+        raise SilodpError(
+            f"Federation {federation.name!r} has no silo: give at least one with records."
+        )
+    repeated = [name for name, count in Counter(federation.names).items() if count > 1]
+    if repeated:
+        raise SilodpError(
+            f"Silo name {repeated[0]!r} is used more than once: give each silo a name of its own."
+        )
+    for silo in federation.silos:
+        if not silo.name:
+            raise SilodpError("A silo has an empty name: give each silo a name.")
+        for part, records in (("train", silo.train), ("test", silo.test)):
+            _check_records(federation, silo.name, part, records)
+        _check_classes(federation, silo)
+
+
+def _check_records(federation: Federation, silo: str, part: str, records: Records) -> None:
+    where = f"Silo {silo!r}: {part}"
+    if records.y.ndim != 1 or records.x.ndim < 2 or len(records.x) != len(records.y):
+        raise SilodpError(
+            f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
+            "[records, features...] and y [records], with as many records."
+        )
+    if len(records) == 0:
+        raise SilodpError(
+            f"{where} has no records: leave the silo out, or give it records"
+            + (" (or a larger test fraction)." if part == "test" else ".")
+        )
+    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape:
+        raise SilodpError(
+            f"{where} x has records of shape {records.x.shape[1:]}, but silo "
+            f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "
+            "features, at least one."
+        )
+    for field, array in (("x", records.x), ("y", records.y)):
+        bad = ~np.isfinite(array)
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            raise SilodpError(
+                f"{where} {field} holds {int(bad.sum())} NaN or infinite values (the first in "
+                f"record {row}): drop or fill those records."
+            )
+
+
+def _check_classes(federation: Federation, silo: Silo) -> None:
+    if federation.task == "regression":
+        return
+    for part, records in (("train", silo.train), ("test", silo.test)):
+        if federation.task == "binary":
+            strange: Sequence = sorted(set(np.unique(records.y).tolist()) - {-1.0, 1.0})
+            allowed = "-1 and +1"
+        else:
+            labels = np.unique(records.y)
+            strange = labels[(labels < 0) | (labels >= federation.num_classes)].tolist()
+            allowed = f"0 to {federation.num_classes - 1}"
+        if strange:
+            raise SilodpError(
+                f"Silo {silo.name!r}: {part} y holds the label {strange[0]:g}, but a "
+                f"{federation.task} task here takes {allowed}: encode the labels so."
+            )
+    if len(np.unique(silo.train.y)) < 2:
+        raise SilodpError(
+            f"Silo {silo.name!r}: train y holds one class only ({silo.train.y[0]:g}): a classifier "
+            "cannot be trained on it; leave the silo out or give it records of another class."
+        )
