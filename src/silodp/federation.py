@@ -68,7 +68,9 @@ class Federation:
     uncovered: tuple[str, ...] = ()
 
     def __post_init__(self):
-        object.__setattr__(self, "silos", tuple(_as_float32(silo, self.task) for silo in self.silos))
+        object.__setattr__(
+            self, "silos", tuple(_as_float32(silo, self.task) for silo in self.silos)
+        )
         check_federation(self)
 
     @property

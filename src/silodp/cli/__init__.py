@@ -1,0 +1,83 @@
+"""The command line: parses, calls, prints."""
+
+import signal
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from silodp.cli import data as data_commands
+from silodp.cli import run as run_commands
+from silodp.errors import SilodpError
+
+
+class _Commands(TyperGroup):
+    """Errors that the user can mend are one sentence and exit code 2, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        try:
+            return super().invoke(ctx)
+        except SilodpError as error:
+            console.print(f"[bold red]Error:[/] {escape(str(error))}")
+        except KeyboardInterrupt:
+            console.print(
+                "[bold red]Interrupted.[/] If --out was given, the same command with --resume goes "
+                "on from the last checkpoint."
+            )
+        raise typer.Exit(2)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Private, personalised learning across data silos.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data_commands.app, name="data")
+app.command("run")(run_commands.run)
+app.command("demo")(run_commands.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"silodp {version('silodp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version.")
+    ] = False,
+) -> None:
+    """Private, personalised learning across data silos."""
+
+
+@app.command("methods")
+def methods() -> None:
+    """Lists the methods, each with its cost in queries."""
+    from silodp.methods import METHODS
+
+    table = Table("method", "what it does", "asks of each silo", "options")
+    for name, entry in METHODS.items():
+        options = " ".join("--" + option.replace("_", "-") for option in entry.options)
+        table.add_row(name, entry.summary, entry.cost, options)
+    Console().print(table)
+
+
+def _terminate(*_) -> None:
+    # A run that is asked to end saves its checkpoint, as for Ctrl-C.
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Entry point of the `silodp` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()

@@ -1,0 +1,64 @@
+"""The methods, by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from silodp.errors import SilodpError
+from silodp.methods.base import Method
+from silodp.methods.fedavg import fedavg
+from silodp.methods.finetune import finetune
+from silodp.methods.local import local
+from silodp.methods.mrmtl import mrmtl
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A method as the command line knows it.
+
+    Attributes:
+      summary: one line for `silodp methods`.
+      cost: what it asks of a silo's records, in words.
+      build: options (by name) -> Method. Options may be traced numbers; `rounds` is not.
+      options: the options that it takes besides `rounds`.
+    """
+
+    summary: str
+    cost: str
+    build: Callable[..., Method]
+    options: tuple[str, ...] = ()
+
+
+METHODS: dict[str, MethodEntry] = {
+    "local": MethodEntry(
+        "each silo trains its own model; nothing is sent",
+        "1 training pass a round",
+        lambda rounds: local(),
+    ),
+    "fedavg": MethodEntry(
+        "one shared model, the mean of all updates",
+        "1 training pass a round",
+        lambda rounds: fedavg(),
+    ),
+    "finetune": MethodEntry(
+        "FedAvg for a fraction of the rounds, then each silo for itself",
+        "1 training pass a round",
+        lambda rounds, finetune_fraction: finetune(rounds, finetune_fraction),
+        ("finetune_fraction",),
+    ),
+    "mrmtl": MethodEntry(
+        "personal models pulled towards their mean with strength lambda",
+        "1 training pass a round",
+        lambda rounds, lam: mrmtl(lam),
+        ("lam",),
+    ),
+}
+
+
+def get_method(name: str) -> MethodEntry:
+    """The method of that name."""
+    if name in METHODS:
+        return METHODS[name]
+    close = get_close_matches(name, METHODS, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise SilodpError(f"Method {name!r} is unknown: {hint}choose one of {', '.join(METHODS)}.")

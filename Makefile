@@ -1,0 +1,47 @@
+# Everything runs in a virtual environment of its own; nothing else needs to be installed by hand.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Real data sets for the tests that can use them, where they are at hand.
+export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
+
+.PHONY: demo test test-slow lint format bench clean
+
+demo: $(VENV)/core
+	$(BIN)/silodp demo --out runs/demo
+
+test: $(VENV)/dev lint
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(VENV)/dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/bench
+	$(BIN)/python -m benchmarks.throughput --json runs/bench.json
+
+clean:
+	rm -rf $(VENV)
+
+# Each stamp file says that the environment holds what its name promises.
+$(VENV)/core: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "silodp needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/bench: $(VENV)/dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@

@@ -1,0 +1,95 @@
+"""Run options as command-line options, and from a `--config` file: one list for both."""
+
+import inspect
+import tomllib
+import types
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from silodp.datasets.source import one_of
+from silodp.errors import SilodpError
+from silodp.run import RunOptions
+
+_HINTS = get_type_hints(RunOptions)
+
+
+def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds every run option to a command, and `--config`; it gets those given, as a dict.
+
+    The command's first parameter is `given`.
+    """
+
+    def wrapped(config: Path | None = None, **kwargs: Any) -> None:
+        flags = {name: kwargs.pop(name) for name in _HINTS}
+        flags = {name: value for name, value in flags.items() if value is not None}
+        given = (read_config(config) if config else {}) | flags
+        command(given, **kwargs)
+
+    own = [p for name, p in inspect.signature(command).parameters.items() if name != "given"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    config = Annotated[Path | None, typer.Option(help="TOML file with the same options.")]
+    parameters = [_parameter(name) for name in _HINTS]
+    parameters.append(inspect.Parameter("config", keyword, default=None, annotation=config))
+    parameters += [p.replace(kind=keyword) for p in own]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    return wrapped
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    option = next(f for f in fields(RunOptions) if f.name == name)
+    shown = "" if option.default is None else f" [default: {option.default}]"
+    annotation = Annotated[
+        _plain_type(_HINTS[name]) | None,  # type: ignore[operator]
+        typer.Option(help=option.metadata["help"] + shown, show_default=False),
+    ]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def _plain_type(hint: Any) -> type:
+    """float of `float | None`, str of a Literal."""
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    return str if get_origin(hint) is Literal else hint
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The options in a TOML file; names may be written with - or _."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SilodpError(f"Config file {path} does not exist: check --config.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SilodpError(f"Config file {path} is not sound TOML ({error}): correct it.") from None
+    options = {}
+    for written, value in content.items():
+        name = written.replace("-", "_")
+        if name not in _HINTS:
+            raise SilodpError(
+                f"Config file {path}: option {written!r} is unknown: use {one_of(name, _HINTS)}."
+            )
+        options[name] = _converted(path, written, value, _plain_type(_HINTS[name]))
+    return options
+
+
+def _converted(path: Path, name: str, value: Any, kind: type) -> Any:
+    fits = {
+        float: isinstance(value, int | float) and not isinstance(value, bool),
+        int: isinstance(value, int) and not isinstance(value, bool),
+        bool: isinstance(value, bool),
+        str: isinstance(value, str),
+        Path: isinstance(value, str),
+    }[kind]
+    if not fits:
+        raise SilodpError(
+            f"Config file {path}: {name} is {value!r}, which is not a {kind.__name__}: correct it."
+        )
+    # A path in a config file is meant from where that file is.
+    return path.parent / value if kind is Path else kind(value)

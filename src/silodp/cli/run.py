@@ -1,0 +1,156 @@
+"""`silodp run` and `silodp demo`."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from silodp.cli.options import takes_run_options
+from silodp.result import Result
+
+
+class LiveProgress:
+    """Rounds, metric and time left, on the terminal."""
+
+    def __init__(self, console: Console):
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: Any = None
+        self._name = ""
+
+    def __enter__(self) -> "LiveProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._progress.stop()
+
+    def stage(self, name: str) -> None:
+        """A stage begins: a line of its own."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._name = name
+        self._task = self._progress.add_task(name, total=None, note="")
+
+    def calibrated(self, done: int, total: int) -> None:
+        """Silos whose noise is known."""
+        self._progress.update(self._task, completed=done, total=total, note="silos")
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        """Rounds done, and the metric there."""
+        note = f"rounds, test metric {metric:.5f}"
+        self._progress.update(self._task, completed=done, total=total, note=note)
+
+
+@takes_run_options
+def run(
+    given: dict[str, Any],
+    out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace what is in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+) -> None:
+    """Trains one method on one data set, privately, over one or more seeds."""
+    from silodp.methods import get_method
+    from silodp.run import run as train
+
+    console = Console(stderr=True, quiet=quiet)
+    entry = get_method(given.get("method", "mrmtl"))
+    for name in ("lam", "finetune_fraction"):
+        if name in given and name not in entry.options:
+            console.print(
+                f"[yellow]Note:[/] {given['method']} does not use --{name.replace('_', '-')}."
+            )
+    with LiveProgress(console) as progress:
+        result = train(out=out, resume=resume, overwrite=overwrite, reporter=progress, **given)
+    if out is not None:
+        from silodp.experiments.pictures import draw_history
+
+        draw_history([result], out / "history.png")
+    if as_json:
+        typer.echo(json.dumps(result.as_json(), indent=2))
+    elif not quiet:
+        print_results([result])
+        if out is not None:
+            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+
+
+def print_results(results: list[Result]) -> None:
+    """One row a result; below it, what epsilon does not cover."""
+    console = Console()
+    metric = results[0].metric
+    better = "lower" if metric == "mse" else "higher"
+    table = Table("method", f"test {metric} ({better} is better)", "range over silos", "epsilon")
+    digits = 5 if metric == "mse" else 4
+    for result in results:
+        means = [silo["mean"] for silo in result.per_silo]
+        spread = f"± {result.std:.{digits}f}" if len(result.test["per_seed"]) > 1 else "(one seed)"
+        table.add_row(
+            escape(describe(result)),
+            f"{result.mean:.{digits}f} {spread}",
+            f"{min(means):.{digits}f} to {max(means):.{digits}f}",
+            epsilon_text(result),
+        )
+    console.print(table)
+    for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
+        if reason != "no privacy was asked for":
+            console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
+    for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
+        console.print(f"[dim]Assumed: {escape(assumption)}.[/]")
+
+
+def describe(result: Result) -> str:
+    """The method with the option that makes it what it is."""
+    options = {"mrmtl": "lam", "finetune": "finetune_fraction"}
+    if result.method not in options:
+        return result.method
+    name = options[result.method]
+    return f"{result.method} ({'lambda' if name == 'lam' else name} {result.options[name]:g})"
+
+
+def epsilon_text(result: Result) -> str:
+    """One number, or the range over silos; marked if it is not proven."""
+    spent = result.epsilons
+    if all(math.isinf(epsilon) for epsilon in spent):
+        return "none (not private)"
+    low, high = min(spent), max(spent)
+    text = f"{high:.3g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.3g} to {high:.3g}"
+    return text if result.proven else f"{text} (not proven)"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for results and picture.")] = Path("runs/demo"),
+) -> None:
+    """Three methods on made-up silos with three different budgets; a table and a picture."""
+    from silodp.experiments.demo import run_demo
+
+    console = Console(stderr=True)
+    with LiveProgress(console) as progress:
+        results, picture = run_demo(out, progress)
+    print_results(results)
+    Console(highlight=False, soft_wrap=True).print(f"Picture: {escape(str(picture))}")

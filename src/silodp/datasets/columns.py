@@ -1,0 +1,247 @@
+"""Columns of a table as numbers: number columns as they are, category columns one-hot.
+
+An encoder is made once from the declarations and the tables of all silos; after that it is a pure
+function of rows, so that new rows can be encoded in the same way.
+"""
+
+import datetime
+import decimal
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from silodp.datasets.schema import level_text
+from silodp.datasets.table_files import Frames, in_order, values_of
+from silodp.errors import SilodpError
+
+# More levels than this look like names or numbers of persons, which should not be features.
+MAX_LEVELS = 100
+LARGEST = float(np.finfo(np.float32).max)
+DATE_LIKE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T].*)?|\d{1,2}([/.])\d{1,2}\2\d{2,4}( .*)?")
+# Also as people write them: 1,5 and 1 234 and 20%.
+NUMBER_LIKE = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+
+Kind = Literal["number", "category"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature column: numbers, or (if it has levels) one of a list of categories."""
+
+    name: str
+    levels: tuple[str, ...] = ()
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the numbers that it becomes."""
+        return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
+
+    def encode(self, silo: str, values: pd.Series) -> np.ndarray:
+        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories."""
+        if not self.levels:
+            return numbers(silo, self.name, values)[:, None]
+        chosen = category_numbers(silo, self.name, values, self.levels)
+        return np.eye(len(self.levels))[chosen]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """All feature columns of a table, in order."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def is_number(self) -> np.ndarray:
+        """Which encoded features come from number columns, and so may be scaled."""
+        return np.array(
+            [not column.levels for column in self.columns for _ in column.feature_names]
+        )
+
+    def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
+        """[rows, features] of a table that has these columns and no missing value."""
+        parts = [column.encode(silo, values_of(frame, column.name)) for column in self.columns]
+        return np.concatenate(parts, axis=1)
+
+
+def make_encoder(
+    frames: Frames, names: list[str], levels: Mapping[str, tuple[str, ...]]
+) -> tuple[Encoder, tuple[str, ...]]:
+    """The encoder, and the category columns whose levels had to be taken from the records."""
+    columns, undeclared = [], []
+    for name in names:
+        if name in levels:
+            columns.append(Column(name, levels[name]))
+        elif kind_of(frames, name, "its levels") == "number":
+            columns.append(Column(name))
+        else:
+            columns.append(Column(name, united_levels(frames, name, "its levels")))
+            undeclared.append(name)
+    return Encoder(tuple(columns)), tuple(undeclared)
+
+
+def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
+    """A number column as float64, finite and no larger than what a model can hold."""
+    if column_type(values) != "number":
+        raise SilodpError(
+            f"Silo {silo!r}: column {name!r} holds {values.iloc[0]!r}, which is not a number: give "
+            "numbers only."
+        )
+    array = values.to_numpy(dtype=np.float64)
+    bad = ~(np.abs(array) <= LARGEST)
+    if bad.any():
+        raise SilodpError(
+            f"Silo {silo!r}: column {name!r} holds {int(bad.sum())} infinite or too large numbers "
+            f"(the first is {array[bad][0]:g}): mend or drop those rows."
+        )
+    return array
+
+
+def category_numbers(
+    silo: str, name: str, values: pd.Series, levels: tuple[str, ...]
+) -> np.ndarray:
+    """The place of each value in the list of levels."""
+    place = {level: index for index, level in enumerate(levels)}
+    codes, texts = _factorised(values)
+    places = []
+    for text in texts:
+        # A CSV file may spell a declared 1 as 1.0.
+        found = place.get(text, place.get(_plain_number(text)))
+        if found is None:
+            raise SilodpError(
+                f"Silo {silo!r}: column {name!r} holds {text!r}, which is not among its levels "
+                f"({', '.join(levels)}): mend the value, or declare it."
+            )
+        places.append(found)
+    return np.array(places, dtype=np.int64)[codes]
+
+
+def kind_of(frames: Frames, name: str, declare: str) -> Kind:
+    """Whether a column holds numbers or categories, the same in all silos.
+
+    What might be a slip (numbers in one silo and words in another, dates) is refused, not guessed.
+    `declare` is what to declare where it is none.
+    """
+    kinds = {silo: column_type(values_of(frame, name)) for silo, frame in frames.items()}
+    for silo, kind in kinds.items():
+        where = f"Silo {silo!r}: column {name!r}"
+        if kind == "date":
+            raise SilodpError(
+                f"{where} holds dates: turn them into numbers, such as years or days since an "
+                "event, or leave the column out."
+            )
+        if kind not in ("number", "text", "category"):
+            raise SilodpError(
+                f"{where} holds values of type {kind}: give numbers, words or true/false, or leave "
+                "the column out."
+            )
+    if set(kinds.values()) == {"number"}:
+        return "number"
+    _check_words(frames, name, declare)
+    for silo, kind in kinds.items():
+        of_numbers = [other for other, kind in kinds.items() if kind == "number"]
+        if kind != "number" and of_numbers:
+            raise SilodpError(
+                f"Silo {silo!r}: column {name!r} holds {values_of(frames[silo], name).iloc[0]!r}, "
+                f"but silo {of_numbers[0]!r} has numbers there: store it alike, or declare "
+                f"{declare}."
+            )
+    return "category"
+
+
+def united_levels(frames: Frames, name: str, declare: str) -> tuple[str, ...]:
+    """All levels that occur in any silo, in order."""
+    found = set().union(*(_factorised(values_of(frame, name))[1] for frame in frames.values()))
+    if len(found) > MAX_LEVELS:
+        raise SilodpError(
+            f"Column {name!r} has {len(found)} different values, which is more than {MAX_LEVELS} "
+            f"categories: leave it out if it identifies records, or declare {declare}."
+        )
+    return tuple(in_order(found))
+
+
+def column_type(values: pd.Series) -> str:
+    """number, category (true/false included), text, date, or the name of a strange type."""
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or types.is_bool_dtype(dtype):
+        return "category"
+    if types.is_complex_dtype(dtype):
+        return "complex"
+    if types.is_numeric_dtype(dtype):
+        return "number"
+    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+        return "date"
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if not types.is_object_dtype(dtype):
+        return str(dtype)
+    kinds = {type(value) for value in values}
+    if kinds <= {bool}:
+        return "category"
+    if kinds <= {bool, str}:
+        return "text"
+    if kinds <= {int, float, decimal.Decimal}:
+        return "number"
+    for kind in kinds:
+        if issubclass(kind, datetime.date | datetime.time | datetime.timedelta):
+            return "date"
+    return sorted(kind.__name__ for kind in kinds)[0]
+
+
+def _check_words(frames: Frames, name: str, declare: str) -> None:
+    """Refuses text that looks like dates, and words among what looks like numbers."""
+    texts_of = {
+        silo: _factorised(values_of(frame, name))[1]
+        for silo, frame in frames.items()
+        if column_type(values_of(frame, name)) == "text"
+    }
+    for silo, texts in texts_of.items():
+        if all(DATE_LIKE.fullmatch(text) for text in texts):
+            raise SilodpError(
+                f"Silo {silo!r}: column {name!r} holds dates ({texts[0]!r}): turn them into "
+                "numbers, such as years or days since an event, or leave the column out."
+            )
+    if not texts_of or not (
+        any(column_type(values_of(frame, name)) == "number" for frame in frames.values())
+        or any(NUMBER_LIKE.fullmatch(text) for texts in texts_of.values() for text in texts)
+    ):
+        return
+    for silo, texts in texts_of.items():
+        for text in texts:
+            if not _is_number(text):
+                raise SilodpError(
+                    f"Silo {silo!r}: column {name!r} holds {text!r} where numbers stand: write a "
+                    f"plain number such as 1234.5, or declare {declare} if it is a category."
+                )
+    silo, texts = next(iter(texts_of.items()))
+    raise SilodpError(
+        f"Silo {silo!r}: column {name!r} holds numbers stored as text ({texts[0]!r}): store them "
+        f"as numbers, or declare {declare} if it is a category."
+    )
+
+
+def _factorised(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's text, and the texts."""
+    codes, uniques = pd.factorize(values)
+    return codes, [level_text(value) for value in uniques.tolist()]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain_number(text: str) -> str:
+    return level_text(float(text)) if _is_number(text) else text

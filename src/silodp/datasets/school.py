@@ -1,0 +1,161 @@
+"""School: exam scores of 15,362 students in 139 London secondary schools (Goldstein 1991).
+
+The file is that of MALSAR: cell arrays X and Y with one matrix of students a school, as whole
+numbers in one byte each. The silos are the schools.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from silodp.datasets.files import DataFile, find_file
+from silodp.datasets.mat_files import read_cells
+from silodp.datasets.scaling import (
+    STANDARDISED,
+    bounds_to_symmetric,
+    bounds_to_unit,
+    standardisation,
+    standardise,
+)
+from silodp.datasets.source import DataOptions, DataSource, Defaults
+from silodp.datasets.split import train_test_split
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Records, Silo
+
+FILE = DataFile(
+    name="school.mat",
+    url="https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat",
+    sha256="57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
+)
+DEFAULT_PREPROCESS = "bounds"
+DEFAULT_TEST_FRACTION = 0.2
+SCORE_RANGE = (1.0, 70.0)
+
+# What each column may hold according to the code book: public knowledge, not learned from the
+# records. An indicator is 0 or 1; a percentage may be anything from 0 to 100, although the schools
+# at hand hold less.
+INDICATOR = (0.0, 1.0)
+PERCENTAGE = (0.0, 100.0)
+COLUMN_BOUNDS: tuple[tuple[float, float], ...] = (
+    *[INDICATOR] * 3,  # year of the exam: 1985, 1986, 1987
+    PERCENTAGE,  # students of the school who may have free school meals
+    PERCENTAGE,  # students of the school in verbal reasoning band 1
+    *[INDICATOR] * 2,  # gender: male, female
+    *[INDICATOR] * 3,  # verbal reasoning band of the student
+    *[INDICATOR] * 11,  # ethnic group of the student
+    *[INDICATOR] * 3,  # gender of the school: mixed, male, female
+    *[INDICATOR] * 3,  # denomination of the school: maintained, Church of England, Roman Catholic
+    INDICATOR,  # the constant 1
+)
+
+
+def read_schools(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Features [students, columns] and scores [students] of each school, as in the file."""
+    remedy = "fetch it again with `silodp data get school` (which checks its sha256)"
+    cells = read_cells(path, ("X", "Y"), remedy)
+    xs, ys = cells["X"], cells["Y"]
+    if len(xs) != len(ys) or not xs:
+        raise SilodpError(f"{path} has {len(xs)} schools in X, but {len(ys)} in Y: {remedy}.")
+    schools = []
+    for name, x, y in zip(silo_names(len(xs)), xs, ys, strict=True):
+        if x.ndim != 2 or x.shape[1] != xs[0].shape[-1] or y.size != len(x) or x.size == 0:
+            raise SilodpError(
+                f"{path}, silo {name!r}: X has shape {x.shape} and Y has shape {y.shape}, but "
+                f"[students, {xs[0].shape[-1]}] and [students, 1] are expected: {remedy}."
+            )
+        # One-byte whole numbers would wrap around in any arithmetic.
+        schools.append((x.astype(np.float64), y.astype(np.float64).ravel()))
+    return schools
+
+
+def silo_names(count: int) -> list[str]:
+    """school-001, school-002, ..."""
+    width = max(3, len(str(count)))
+    return [f"school-{index + 1:0{width}d}" for index in range(count)]
+
+
+def _scale_features(
+    train: np.ndarray, test: np.ndarray, preprocess: str
+) -> tuple[np.ndarray, np.ndarray]:
+    if preprocess == "paper":
+        mean, deviation = standardisation(train)
+        return standardise(train, mean, deviation), standardise(test, mean, deviation)
+    if preprocess == "bounds":
+        low, high = np.array(COLUMN_BOUNDS).T
+        return bounds_to_symmetric(train, low, high), bounds_to_symmetric(test, low, high)
+    return train, test
+
+
+def _check_school(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
+    low, high = SCORE_RANGE
+    if not np.isfinite(x).all():
+        raise SilodpError(f"{path}, silo {name!r}: X holds NaN or infinite values: mend the file.")
+    # The negated form, so that NaN is refused as well.
+    if not ((y >= low) & (y <= high)).all():
+        raise SilodpError(
+            f"{path}, silo {name!r}: Y holds scores outside {low:g} to {high:g}: this is not the "
+            "School data; fetch it with `silodp data get school`, or give other data as a table."
+        )
+
+
+def authors_seed(seed: int) -> int:
+    """The seed of the authors' split number `seed`: their script starts at 100, in steps of 1000."""
+    return 100 + 1000 * seed
+
+
+def read(seed: int, options: DataOptions) -> Federation:
+    """The schools, each split with the same seed, as in the authors' code."""
+    preprocess = options.preprocess or DEFAULT_PREPROCESS
+    test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
+    path = find_file("school", FILE.name, options.data_dir)
+    schools = read_schools(path)
+    num_features = schools[0][0].shape[1]
+    if preprocess == "bounds" and num_features != len(COLUMN_BOUNDS):
+        raise SilodpError(
+            f"{path} has {num_features} columns, but the bounds of the School code book are for "
+            f"{len(COLUMN_BOUNDS)}: choose the preprocessing 'paper' or 'none'."
+        )
+    silos = []
+    for name, (x, y) in zip(silo_names(len(schools)), schools, strict=True):
+        _check_school(path, name, x, y)
+        train, test = train_test_split(len(y), test_fraction, authors_seed(seed))
+        if not len(train) or not len(test):
+            raise SilodpError(
+                f"Silo {name!r} of {path} has {len(y)} records, too few to split at test_fraction "
+                f"{test_fraction:g}: leave it out, or change test_fraction."
+            )
+        x_train, x_test = _scale_features(x[train], x[test], preprocess)
+        y = bounds_to_unit(y, *SCORE_RANGE)
+        silos.append(Silo(name, Records(x_train, y[train]), Records(x_test, y[test])))
+    return Federation(
+        name="school",
+        silos=tuple(silos),
+        task="regression",
+        uncovered=(STANDARDISED,) if preprocess == "paper" else (),
+    )
+
+
+SOURCE = DataSource(
+    name="school",
+    summary="exam scores of 15,362 students in 139 London schools (regression, 28 features)",
+    citation=(
+        "H. Goldstein, Multilevel modelling of survey data, The Statistician 40 (1991) 235-244; "
+        "as published with MALSAR (J. Zhou, J. Chen, J. Ye, 2011)"
+    ),
+    licence="unknown: the Inner London Education Authority, which collected the data, is defunct",
+    files=(FILE,),
+    defaults=Defaults(
+        model="linear",
+        rounds=200,
+        batch_size=32,
+        clip=1.0,
+        lr=0.01,
+        delta=1e-3,
+        preprocess=DEFAULT_PREPROCESS,
+        # Some schools have fewer than 32 students: the authors train them on full batches.
+        small_silos="full-batch",
+    ),
+    preprocessings=("paper", "bounds", "none"),
+    takes=frozenset({"data_dir"}),
+    read=read,
+)

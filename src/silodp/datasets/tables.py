@@ -1,0 +1,281 @@
+"""A user's own data: one table with a silo column, or a folder with one table a silo.
+
+What is declared in a schema (levels, bounds, classes, target range) is public knowledge. What is
+not declared is taken from the records, and `Federation.uncovered` then says so.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from silodp.datasets.columns import Encoder, make_encoder
+from silodp.datasets.scaling import (
+    STANDARDISED,
+    bounds_to_symmetric,
+    standardisation,
+    standardise,
+)
+from silodp.datasets.schema import Schema, schema_of
+from silodp.datasets.source import DataOptions, DataSource, Defaults
+from silodp.datasets.split import train_test_split
+from silodp.datasets.table_files import Frames, check_column, read_silos, values_of
+from silodp.datasets.target import Target, make_target
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Records, Silo, Task
+
+DEFAULT_TEST_FRACTION = 0.2
+
+MODEL_OF: dict[Task, str] = {"regression": "linear", "binary": "logistic", "multiclass": "softmax"}
+LR_OF: dict[Task, float] = {"regression": 0.05, "binary": 0.1, "multiclass": 0.1}
+TAKES = frozenset(
+    {
+        *("silo_column", "target", "task", "drop_missing", "schema"),
+        *("ignore", "levels", "bounds", "target_range", "classes"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """All silos' rows as numbers, before they are split and scaled."""
+
+    name: str
+    records: dict[str, Records]
+    encoder: Encoder
+    target: Target
+    schema: Schema
+    notes: tuple[str, ...]
+
+    @property
+    def preprocess(self) -> str:
+        """The default: whoever declares bounds wants them used."""
+        return "bounds" if self.schema.bounds else "paper"
+
+
+def defaults_of(task: Task, preprocess: str = "none") -> Defaults:
+    """Training settings to begin with for data of which nothing is known but the task."""
+    return Defaults(
+        model=MODEL_OF[task],
+        rounds=100,
+        batch_size=32,
+        clip=1.0,
+        lr=LR_OF[task],
+        delta=1e-5,
+        preprocess=preprocess,
+    )
+
+
+def source(path: Path, options: DataOptions) -> DataSource:
+    """The source bound to a file or a folder. It is read now, since the task may follow from it."""
+    table = read_table_of_silos(path, options)
+
+    def read(seed: int, given: DataOptions) -> Federation:
+        # Seed, fraction and preprocessing do not change what is read: rows are encoded once.
+        same = replace(given, preprocess=options.preprocess, test_fraction=options.test_fraction)
+        rows = table if same == options else read_table_of_silos(path, given)
+        return split_and_scale(rows, seed, given)
+
+    task = table.target.task
+    bound = DataSource(
+        name=str(path),
+        summary=f"your own table: {len(table.records)} silos, {task}, target {table.target.name!r}",
+        citation="your own",
+        licence="your own",
+        files=(),
+        defaults=defaults_of(task, table.preprocess),
+        preprocessings=("paper", "bounds", "none"),
+        takes=TAKES,
+        read=read,
+    )
+    bound.check_options(options)
+    return bound
+
+
+def read_table_of_silos(path: Path, options: DataOptions) -> Table:
+    """Reads, checks and encodes the rows of every silo."""
+    schema = schema_of(options)
+    if options.target is not None and options.target == options.silo_column:
+        raise SilodpError(
+            f"{path}: the column {options.target!r} is both target and silo_column: choose another "
+            "target."
+        )
+    as_text = set(schema.levels)
+    if schema.classes is not None and options.target is not None:
+        as_text.add(options.target)
+    frames = read_silos(path, options.silo_column, as_text)
+    features = _feature_columns(path, frames, options.target, schema)
+    assert options.target is not None  # _feature_columns has refused that
+    used = [*features, options.target]
+    frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
+    frames = _without_missing(frames, drop=bool(options.drop_missing))
+    encoder, undeclared = make_encoder(frames, features, schema.levels)
+    _check_bounds(encoder, schema)
+    target = make_target(frames, options.target, options.task, schema)
+    records = {
+        silo: Records(
+            encoder.encode(silo, frame), target.encode(silo, values_of(frame, target.name))
+        )
+        for silo, frame in frames.items()
+    }
+    notes = []
+    if undeclared:
+        notes.append(
+            f"The levels of {', '.join(map(repr, undeclared))} were taken from the records of all "
+            "silos, not declared; epsilon does not cover them."
+        )
+    if target.task != "regression" and not target.declared:
+        notes.append(
+            f"The classes of {target.name!r} were taken from the records of all silos, not "
+            "declared; epsilon does not cover them."
+        )
+    return Table(path.stem, records, encoder, target, schema, tuple(notes))
+
+
+def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
+    """Splits each silo with the same seed, then scales features and target."""
+    preprocess = options.preprocess or table.preprocess
+    test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
+    notes = list(table.notes)
+    silos = []
+    for name, records in table.records.items():
+        train, test = train_test_split(len(records), test_fraction, seed)
+        if not len(train) or not len(test):
+            raise SilodpError(
+                f"Silo {name!r} has {len(records)} records, too few for training and testing at "
+                f"test_fraction {test_fraction:g}: leave the silo out, or give it records."
+            )
+        x_train, x_test = _scale_features(table, records.x[train], records.x[test], preprocess)
+        silos.append(
+            Silo(name, Records(x_train, records.y[train]), Records(x_test, records.y[test]))
+        )
+    if preprocess == "paper" and table.encoder.is_number.any():
+        notes.append(STANDARDISED)
+    target = table.target
+    if target.task == "regression" and target.range is None:
+        if preprocess == "bounds":
+            raise SilodpError(
+                f"The preprocessing 'bounds' needs the range of the target {target.name!r}: "
+                "declare target_range (in a schema: [target] range = [low, high])."
+            )
+        if preprocess == "paper":
+            silos = _scale_target(silos, target.name)
+            notes.append(
+                f"The target {target.name!r} is scaled by the smallest and the largest value of "
+                "all silos' training records; epsilon does not cover these two."
+            )
+    return Federation(
+        name=table.name,
+        silos=tuple(silos),
+        task=target.task,
+        num_classes=len(target.classes) if target.task == "multiclass" else 0,
+        uncovered=tuple(notes),
+    )
+
+
+def _feature_columns(path: Path, frames: Frames, target: str | None, schema: Schema) -> list[str]:
+    """Every column but the target and those to be ignored; all that is declared must exist."""
+    frame = next(iter(frames.values()))
+    if target is None:
+        raise SilodpError(
+            f"{path}: the target is not given (--target): choose the column to predict, one of "
+            f"{', '.join(map(repr, frame.columns))}."
+        )
+    check_column(path, frame, target, "target")
+    for option in ("ignore", "levels", "bounds"):
+        for column in getattr(schema, option):
+            check_column(path, frame, column, option)
+            if column == target:
+                raise SilodpError(
+                    f"{path}: {option} names the column {column!r}, which is the target: declare "
+                    "its range or classes instead."
+                )
+    for column in schema.levels:
+        if column in schema.bounds:
+            raise SilodpError(
+                f"{path}: column {column!r} has both levels and bounds: declare levels for a "
+                "category, or bounds for a number."
+            )
+    features = [name for name in frame.columns if name != target and name not in schema.ignore]
+    if not features:
+        raise SilodpError(
+            f"{path} has no feature column beside the target {target!r}: give at least one."
+        )
+    return features
+
+
+def _without_missing(frames: Frames, drop: bool) -> Frames:
+    missing = [
+        f"{count} in column {column!r} of silo {silo!r}"
+        for silo, frame in frames.items()
+        for column, count in frame.isna().sum().items()
+        if count
+    ]
+    if not missing:
+        return frames
+    if not drop:
+        more = f" and {len(missing) - 5} columns more" if len(missing) > 5 else ""
+        raise SilodpError(
+            f"Values are missing: {', '.join(missing[:5])}{more}: fill them, or drop such rows "
+            "(drop_missing, --drop-missing)."
+        )
+    frames = {silo: frame.dropna() for silo, frame in frames.items()}
+    for silo, frame in frames.items():
+        if frame.empty:
+            raise SilodpError(
+                f"Silo {silo!r} has no row without missing values: fill some, or leave it out."
+            )
+    return frames
+
+
+def _check_bounds(encoder: Encoder, schema: Schema) -> None:
+    for column in encoder.columns:
+        if column.levels and column.name in schema.bounds:
+            raise SilodpError(
+                f"Column {column.name!r} has bounds, but it holds words: declare its levels."
+            )
+
+
+def _scale_features(
+    table: Table, train: np.ndarray, test: np.ndarray, preprocess: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scales what comes from number columns; the 0 and 1 of categories stay."""
+    which = table.encoder.is_number
+    if preprocess == "none" or not which.any():
+        return train, test
+    train, test = train.copy(), test.copy()
+    if preprocess == "paper":
+        statistics = standardisation(train[:, which])
+        train[:, which] = standardise(train[:, which], *statistics)
+        test[:, which] = standardise(test[:, which], *statistics)
+        return train, test
+    limits = []
+    for column in table.encoder.columns:
+        if column.levels:
+            continue
+        if column.name not in table.schema.bounds:
+            raise SilodpError(
+                f"The preprocessing 'bounds' needs the bounds of column {column.name!r}: declare "
+                "its lowest and highest value (in a schema: under [bounds])."
+            )
+        limits.append(table.schema.bounds[column.name])
+    low, high = np.array(limits).T
+    train[:, which] = bounds_to_symmetric(train[:, which], low, high)
+    test[:, which] = bounds_to_symmetric(test[:, which], low, high)
+    return train, test
+
+
+def _scale_target(silos: list[Silo], name: str) -> list[Silo]:
+    low = min(float(silo.train.y.min()) for silo in silos)
+    high = max(float(silo.train.y.max()) for silo in silos)
+    if low == high:
+        raise SilodpError(
+            f"The target {name!r} is {low:g} in every training record: there is nothing to learn; "
+            "choose another target."
+        )
+
+    def scale(records: Records) -> Records:
+        # Test targets may lie outside; clipping them would flatter the model.
+        return Records(records.x, (records.y - low) / (high - low))
+
+    return [Silo(silo.name, scale(silo.train), scale(silo.test)) for silo in silos]

@@ -1,0 +1,247 @@
+"""Runs of many seeds and settings, in parts that fit memory, with checkpoints and progress."""
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from silodp.engines import checkpoint
+from silodp.engines.checkpoint import Checkpoint
+from silodp.engines.debug import run_debug
+from silodp.engines.simulation import Job, Setting, Simulation, check_equal_shapes
+from silodp.errors import SilodpError
+from silodp.federation import Federation
+from silodp.result import RESULT_FILE
+
+# Memory that the records of a part, and the runs of a part, may take. Records are held twice (as
+# they are, and prepared for the model).
+MEMORY_FOR_RECORDS = 1.2e9
+MEMORY_FOR_RUNS = 0.8e9
+# More settings than this at a time gain nothing: their arrays no longer fit the cache.
+MOST_SETTINGS = 64
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
+
+
+class Reporter:
+    """Is told how a run goes; this one says nothing."""
+
+    def stage(self, name: str) -> None:
+        """A stage that may take a while begins."""
+
+    def calibrated(self, done: int, total: int) -> None:
+        """So many of the silos' noises are calibrated."""
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        """So many rounds (of all parts) are done; the mean metric over runs of the part."""
+
+
+class Execution(NamedTuple):
+    """What was trained.
+
+    Attributes:
+      rounds: at which the metric was evaluated.
+      metrics: [evaluations, seeds, settings, silos].
+      models: of each setting, if asked for: a pytree with leading axes [seeds, silos].
+      seconds: for compiling and for training.
+    """
+
+    rounds: list[int]
+    metrics: np.ndarray
+    models: list[Any] | None
+    seconds: dict[str, float]
+
+
+class _Part(NamedTuple):
+    seeds: slice
+    settings: slice
+
+
+def execute(
+    job: Job,
+    seeds: Sequence[int],
+    federations: Sequence[Federation],
+    settings: Sequence[Setting],
+    *,
+    evaluate_every: int,
+    engine: str,
+    keep_models: bool,
+    fingerprint: str,
+    folder: Path | None,
+    resume: bool,
+    overwrite: bool,
+    reporter: Reporter,
+) -> Execution:
+    """Trains every seed with every setting."""
+    check_equal_shapes(federations)
+    fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
+    at = _begin(folder, fingerprint, resume, overwrite)
+    rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
+    shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
+    metrics = np.full(shape, np.nan)
+    if engine == "debug":
+        _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter)
+        return Execution(rounds, metrics, None, {})
+
+    parts = _parts(job, federations, settings)
+    models: list[Any] = []
+    seconds = {"compile": 0.0, "train": 0.0}
+    histories = list(at.history) if at else []
+    for number, part in enumerate(parts):
+        if at and number < at.chunk:
+            metrics[:, part.seeds, part.settings] = histories[number]
+            continue
+        reporter.stage("compiling")
+        start = time.perf_counter()
+        simulation = Simulation(
+            job, seeds[part.seeds], federations[part.seeds], settings[part.settings]
+        )
+        simulation.compile()
+        seconds["compile"] += time.perf_counter() - start
+        start = time.perf_counter()
+        state = _train(
+            simulation, number, len(parts), rounds, at, histories, fingerprint, folder, reporter
+        )
+        metrics[:, part.seeds, part.settings] = histories[number]
+        seconds["train"] += time.perf_counter() - start
+        if keep_models:
+            models.append(simulation.personal_models(state))
+    if folder is not None:
+        checkpoint.remove(folder)
+    return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
+
+
+def _begin(
+    folder: Path | None, fingerprint: str, resume: bool, overwrite: bool
+) -> Checkpoint | None:
+    """Where to start from; refuses to destroy what is there."""
+    if folder is None:
+        return None
+    if overwrite:
+        checkpoint.remove(folder)
+        return None
+    if (folder / RESULT_FILE).exists():
+        raise SilodpError(
+            f"{folder} holds a finished run: choose another --out, or replace it with --overwrite."
+        )
+    at = checkpoint.load(folder)
+    if at is None:
+        return None
+    if not resume:
+        raise SilodpError(
+            f"{folder} holds an interrupted run (round {at.round}): go on with --resume, or start "
+            "anew with --overwrite."
+        )
+    if at.fingerprint != fingerprint:
+        raise SilodpError(
+            f"{folder} holds an interrupted run with other options: resume it with the same "
+            "options, or start anew with --overwrite."
+        )
+    return at
+
+
+def _train(
+    simulation: Simulation,
+    number: int,
+    parts: int,
+    rounds: list[int],
+    at: Checkpoint | None,
+    histories: list[np.ndarray],
+    fingerprint: str,
+    folder: Path | None,
+    reporter: Reporter,
+) -> Any:
+    """Trains one part, adding its history; returns the last state."""
+    state, done, evaluations = simulation.initial_state(), 0, []
+    if at and number == at.chunk:
+        state = simulation.placed(checkpoint.unflatten(at.state, state))
+        done, evaluations = at.round, list(histories.pop())
+    reporter.stage("training")
+    saved = time.perf_counter()
+    total = parts * rounds[-1]
+
+    def save() -> None:
+        if folder is not None and evaluations:
+            history = [*histories, np.stack(evaluations)]
+            leaves = checkpoint.flatten(state)
+            checkpoint.save(folder, Checkpoint(fingerprint, number, done, history, leaves))
+
+    try:
+        for stop in rounds[len(evaluations) :]:
+            # The new state takes the old one's memory, so what can be saved is replaced at once.
+            state, metric = simulation.advance(state, done, stop)
+            done = stop
+            evaluations.append(metric)
+            reporter.trained(number * rounds[-1] + done, total, float(np.nanmean(metric)))
+            if time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                save()
+                saved = time.perf_counter()
+    except KeyboardInterrupt:
+        save()
+        raise
+    histories.append(np.stack(evaluations))
+    return state
+
+
+def _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter) -> None:
+    runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
+    reporter.stage("training")
+    for number, (s, r) in enumerate(runs):
+
+        def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
+            metrics[rounds.index(done), s, r] = metric
+            reporter.trained(
+                number * job.rounds + done, len(runs) * job.rounds, float(metric.mean())
+            )
+
+        run_debug(job, seeds[s], federations[s], settings[r], evaluate_every, report)
+
+
+def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setting]) -> list[_Part]:
+    """Seeds and settings in blocks whose records and working arrays fit memory."""
+    first = federations[0]
+    records = sum(silo.train.x.nbytes + silo.test.x.nbytes for silo in first.silos)
+    # Padding to groups of like size adds about a quarter.
+    a_seed = 2.5 * records
+    slots = sum(plan.slots for plan in settings[0].plans)
+    passes = sum(plan.steps * plan.slots for plan in settings[0].plans)
+    a_run = 4.0 * (6 * len(first.silos) * job.parameters + 6 * slots)
+    if job.model.heavy:
+        a_run = 4.0 * 4 * len(first.silos) * job.parameters
+    else:
+        a_seed += 4.0 * 4 * passes + 4.0 * slots * math.prod(first.input_shape)
+    seeds_a_part = _at_once(len(federations), MEMORY_FOR_RECORDS / a_seed)
+    most = min(MOST_SETTINGS, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
+    settings_a_part = _at_once(len(settings), most)
+    return [
+        _Part(seeds, chosen)
+        for seeds in _blocks(len(federations), seeds_a_part)
+        for chosen in _blocks(len(settings), settings_a_part)
+    ]
+
+
+def _at_once(total: int, most: float) -> int:
+    """At most `most` (but one) at a time, in blocks of about equal size."""
+    blocks = math.ceil(total / max(1, math.floor(most)))
+    return math.ceil(total / blocks)
+
+
+def _blocks(total: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def _joined(models: list[Any], parts: list[_Part]) -> list[Any]:
+    """Of each setting, the models of all seeds: leaves [seeds, silos, ...]."""
+    by_setting: dict[int, list[Any]] = {}
+    for part, trained in zip(parts, models, strict=True):
+        for place, setting in enumerate(range(part.settings.start, part.settings.stop)):
+            own = jax.tree.map(lambda a, place=place: a[:, place], trained)
+            by_setting.setdefault(setting, []).append(own)
+    return [
+        jax.tree.map(lambda *seeds: np.concatenate(seeds), *by_setting[setting])
+        for setting in sorted(by_setting)
+    ]

@@ -1,0 +1,52 @@
+"""Pictures of results."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from silodp.result import Result
+
+# Okabe and Ito's colours: told apart by colour-blind readers; line styles do the same in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+STYLES = ("-", "--", "-.", ":")
+METRIC_NAMES = {"mse": "test MSE (lower is better)", "accuracy": "test accuracy"}
+
+
+def new_figure(width: float = 6.4, height: float = 4.2) -> tuple[Figure, Axes]:
+    """A figure that needs no screen."""
+    matplotlib.use("Agg")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a PNG fit for print."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160)
+    return path
+
+
+def draw_history(results: Sequence[Result], path: Path) -> Path:
+    """The test metric against rounds: mean and band (one standard deviation) over seeds."""
+    figure, axes = new_figure()
+    for number, result in enumerate(results):
+        rounds = [point["round"] for point in result.history]
+        means = [point["mean"] for point in result.history]
+        stds = [point["std"] for point in result.history]
+        colour = COLOURS[number % len(COLOURS)]
+        spent = max(result.epsilons)
+        privacy = "not private" if math.isinf(spent) else f"epsilon {spent:.3g}"
+        axes.plot(rounds, means, color=colour, label=f"{result.method}, {privacy}")
+        low = [m - s for m, s in zip(means, stds, strict=True)]
+        high = [m + s for m, s in zip(means, stds, strict=True)]
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="round", ylabel=METRIC_NAMES[results[0].metric], title=results[0].data)
+    axes.legend(frameon=False)
+    return save(figure, path)

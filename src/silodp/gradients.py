@@ -1,0 +1,123 @@
+"""Sums of clipped per-record gradients: the only thing that DP-SGD takes from the records.
+
+Each record's gradient g_i (plus `offset`, the regulariser's gradient when it is to be inside the
+clip) is scaled to a norm of at most `clip`, then summed over the records that `mask` picks:
+
+    sum_i mask_i * min(1, clip / |g_i + offset|) * (g_i + offset)
+
+A sum and not a mean: what it is divided by is a public constant, chosen elsewhere.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+Params = Any
+Features = Any
+
+
+class ClippedSum(Protocol):
+    """The sum of clipped gradients of the records that the mask [n] picks."""
+
+    def __call__(
+        self,
+        params: Params,
+        features: Features,
+        y: Array,
+        mask: Array,
+        clip: Array | float,
+        offset: Params | None = None,
+    ) -> Params:
+        """Parameters-shaped sum; `clip` may be infinite."""
+        ...
+
+
+def clip_factor(norm: Array, clip: Array | float) -> Array:
+    """min(1, clip / norm), 1 at a norm of zero, and 1 everywhere when the clip is infinite."""
+    # norm > clip keeps 0/0 and inf/inf out: neither branch then yields NaN.
+    return jnp.where(norm > clip, clip / jnp.where(norm > clip, norm, 1.0), 1.0)
+
+
+def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
+    """For outputs = x @ params: no per-record gradient is ever formed.
+
+    The gradient of record i is the outer product of x_i and r_i = d loss_i / d outputs_i, so its
+    norm is |x_i| |r_i|: clipping is a scaling of rows and the sum one matrix product.
+    """
+
+    def clipped_sum(params, features, y, mask, clip, offset=None):
+        x, x_norm = features["x"], features["norm"]
+        outputs = x @ params
+        residual = jax.grad(lambda out: loss(out, y).sum())(outputs)
+        columns = residual if residual.ndim == 2 else residual[:, None]
+        if offset is None:
+            norm = x_norm * _row_norm(columns)
+        else:
+            shift = x @ offset
+            inner = jnp.sum(columns * shift.reshape(columns.shape), axis=1)
+            squared = (x_norm * _row_norm(columns)) ** 2 + 2 * inner + jnp.sum(offset**2)
+            norm = jnp.sqrt(jnp.maximum(squared, 0.0))
+        scale = mask * clip_factor(norm, clip)
+        scaled = scale.reshape(scale.shape + (1,) * (residual.ndim - 1)) * residual
+        total = x.T @ scaled
+        return total if offset is None else total + jnp.sum(scale) * offset
+
+    return clipped_sum
+
+
+def _row_norm(columns: Array) -> Array:
+    if columns.shape[1] == 1:
+        return jnp.abs(columns[:, 0])
+    return jnp.linalg.norm(columns, axis=1)
+
+
+def generic_clipped_sum(
+    apply: Callable[[Params, Features], Array],
+    loss: Callable[[Array, Array], Array],
+    microbatch: int = 32,
+) -> ClippedSum:
+    """For any model: per-record gradients by `vmap(grad)`, a microbatch in memory at a time."""
+
+    def gradient_of_one(params, features, y, clip, offset):
+        def loss_of_one(p):
+            alone = jax.tree.map(lambda a: a[None], features)
+            return loss(apply(p, alone), y[None])[0]
+
+        gradient = jax.grad(loss_of_one)(params)
+        if offset is not None:
+            gradient = jax.tree.map(jnp.add, gradient, offset)
+        factor = clip_factor(optax.global_norm(gradient), clip)
+        return jax.tree.map(lambda g: factor * g, gradient)
+
+    def clipped_sum(params, features, y, mask, clip, offset=None):
+        size = min(microbatch, len(y))
+        padding = -len(y) % size
+
+        def in_microbatches(a: Array) -> Array:
+            padded = jnp.pad(a, [(0, padding)] + [(0, 0)] * (a.ndim - 1), mode="edge")
+            return padded.reshape(-1, size, *a.shape[1:])
+
+        def add(total, chunk):
+            chunk_features, chunk_y, weight = chunk
+            gradients = jax.vmap(gradient_of_one, (None, 0, 0, None, None))(
+                params, chunk_features, chunk_y, clip, offset
+            )
+            return jax.tree.map(lambda t, g: t + _weighted_sum(weight, g), total, gradients), None
+
+        zero = jax.tree.map(jnp.zeros_like, params)
+        weights = jnp.pad(mask, (0, padding)).reshape(-1, size)
+        chunks = (jax.tree.map(in_microbatches, features), in_microbatches(y), weights)
+        total, _ = jax.lax.scan(add, zero, chunks)
+        return total
+
+    return clipped_sum
+
+
+def _weighted_sum(weight: Array, gradients: Array) -> Array:
+    column = weight.reshape((-1,) + (1,) * (gradients.ndim - 1))
+    # where and not only times: the gradient in an empty slot may be anything, even NaN.
+    return jnp.sum(jnp.where(column > 0, column * gradients, 0.0), axis=0)

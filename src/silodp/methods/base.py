@@ -1,0 +1,66 @@
+"""What a method is: a few pure functions, run by any engine.
+
+State is a pytree, so that checkpoints, `jax.vmap` and `jax.lax.scan` come free. A method reaches
+records only through the `Queries` that it is handed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from silodp.privacy.queries import Queries, Schedule
+
+Params = Any
+Server = Any
+Silo = Any
+Message = Any
+Broadcast = Any
+
+
+class Method(NamedTuple):
+    """One way for silos to learn together.
+
+    Attributes:
+      schedule: rounds -> what the method asks of each silo's records; the cost follows from it.
+      init: parameters -> the server's state, and the state of one silo.
+      broadcast: server -> what every silo is told at the start of a round.
+      local: silo, broadcast, queries -> silo, message. Runs in the silo.
+      merge: server, messages (each with a leading axis of silos), weights -> server. Runs at the
+        server, which sees only messages.
+      personal: silo, broadcast -> the model that the silo uses.
+    """
+
+    schedule: Callable[[int], Schedule]
+    init: Callable[[Params], tuple[Server, Silo]]
+    broadcast: Callable[[Server], Broadcast]
+    local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
+    merge: Callable[[Server, Message, Array], Server]
+    personal: Callable[[Silo, Broadcast], Params]
+
+
+def one_pass_a_round(rounds: int) -> Schedule:
+    """The schedule of every method whose silos train once in a round."""
+    return Schedule(training_passes=rounds)
+
+
+def add(a: Params, b: Params) -> Params:
+    """a + b, leaf by leaf."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def difference(a: Params, b: Params) -> Params:
+    """a - b, leaf by leaf."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def choose(condition: Array, a: Params, b: Params) -> Params:
+    """a where the (scalar) condition holds, else b."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def weighted_mean(messages: Params, weights: Array) -> Params:
+    """The mean over silos (the leading axis); weights sum to 1."""
+    return jax.tree.map(lambda m: jnp.tensordot(weights, m, axes=1), messages)

@@ -1,0 +1,26 @@
+"""FedAvg: one model for all.
+
+B. McMahan, E. Moore, D. Ramage, S. Hampson, B. A. y Arcas. Communication-efficient learning of deep
+networks from decentralized data. AISTATS 2017.
+
+The other end of the personalisation spectrum: averaging cancels the silos' independent noise, but
+the silos must share one model. Use it where budgets are strict or silos alike.
+"""
+
+from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
+
+
+def fedavg() -> Method:
+    """Every silo trains the shared model for a pass; the server adds the mean update."""
+
+    def train_shared(silo, shared, queries):
+        return silo, difference(queries.train(shared), shared)
+
+    return Method(
+        schedule=one_pass_a_round,
+        init=lambda params: (params, ()),
+        broadcast=lambda shared: shared,
+        local=train_shared,
+        merge=lambda shared, updates, weights: add(shared, weighted_mean(updates, weights)),
+        personal=lambda silo, shared: shared,
+    )

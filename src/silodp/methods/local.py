@@ -1,0 +1,23 @@
+"""Local training: each silo for itself, nothing is sent.
+
+One end of the personalisation spectrum: no harm from heterogeneity, no help against noise. Use it
+where silos are large, budgets generous or silos unlike each other; and as the yardstick.
+"""
+
+from silodp.methods.base import Method, one_pass_a_round
+
+
+def local() -> Method:
+    """Each silo trains its own model."""
+
+    def train_alone(own, _, queries):
+        return queries.train(own), ()
+
+    return Method(
+        schedule=one_pass_a_round,
+        init=lambda params: ((), params),
+        broadcast=lambda server: server,
+        local=train_alone,
+        merge=lambda server, messages, weights: server,
+        personal=lambda own, _: own,
+    )

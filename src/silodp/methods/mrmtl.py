@@ -1,0 +1,28 @@
+"""MR-MTL: mean-regularised multi-task learning, Algorithm A1 of the paper.
+
+Z. Liu, S. Hu, Z. S. Wu, V. Smith. On privacy and personalization in cross-silo federated learning.
+NeurIPS 2022. After T. Evgeniou, M. Pontil. Regularized multi-task learning. KDD 2004.
+
+Each silo keeps a model of its own and is pulled towards the mean of all. lambda = 0 is local
+training; a larger lambda federates more. Costs no more privacy than local training. Use it where
+neither end of the spectrum is right: moderate noise, moderate heterogeneity.
+"""
+
+from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
+
+
+def mrmtl(lam) -> Method:
+    """Personal models, each pulled towards their mean with strength lambda."""
+
+    def train_towards_mean(own, mean, queries):
+        trained = queries.train(own, towards=mean, strength=lam)
+        return trained, difference(trained, own)
+
+    return Method(
+        schedule=one_pass_a_round,
+        init=lambda params: (params, params),
+        broadcast=lambda mean: mean,
+        local=train_towards_mean,
+        merge=lambda mean, updates, weights: add(mean, weighted_mean(updates, weights)),
+        personal=lambda own, mean: own,
+    )

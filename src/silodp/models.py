@@ -1,0 +1,227 @@
+"""What a silo trains: linear models, the paper's ConvNets, or any `init`/`apply` pair of a user's own.
+
+A model is a few pure functions. Parameters are a pytree of float32 arrays. Linear models keep their
+weights in one array whose last row is the bias, so that a whole gradient is one matrix product.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from silodp import convnet
+from silodp.errors import SilodpError
+from silodp.federation import Task
+from silodp.gradients import ClippedSum, generic_clipped_sum, linear_clipped_sum
+
+Params = Any
+Features = Any
+Loss = Callable[[Array, Array], Array]
+
+
+class Model(NamedTuple):
+    """A model for one task, as pure functions.
+
+    Attributes:
+      name: what results call it.
+      task: the task that its loss is for.
+      init: key -> parameters.
+      apply: parameters, features of n records -> outputs [n] (one output) or [n, classes].
+      loss: outputs, labels [n] -> the loss of each record [n].
+      prepare: x [n, ...] -> the features that `apply` takes, worked out once for each silo. It maps
+        each record by itself: it must not mix records.
+      clipped_sum: the sum over records of their clipped loss gradients (see `gradients`).
+      heavy: True for models with so much work in one step that silos and runs are best taken one
+        after another; False to batch them all into each operation.
+    """
+
+    name: str
+    task: Task
+    init: Callable[[Array], Params]
+    apply: Callable[[Params, Features], Array]
+    loss: Loss
+    clipped_sum: ClippedSum
+    prepare: Callable[[Array], Features]
+    heavy: bool
+
+    def predict(self, params: Params, x: Array) -> Array:
+        """Outputs for raw features x [n, ...]."""
+        return self.apply(params, self.prepare(x))
+
+
+def squared_loss(outputs: Array, y: Array) -> Array:
+    """Half the squared error, as in the paper's code."""
+    return 0.5 * (outputs - y) ** 2
+
+
+def hinge_loss(outputs: Array, y: Array) -> Array:
+    """Of a linear support vector machine; labels are -1 and +1."""
+    return jax.nn.relu(1.0 - y * outputs)
+
+
+def logistic_loss(outputs: Array, y: Array) -> Array:
+    """Binary cross-entropy; labels are -1 and +1."""
+    return jax.nn.softplus(-y * outputs)
+
+
+def softmax_loss(outputs: Array, y: Array) -> Array:
+    """Cross-entropy over classes; labels are class numbers."""
+    picked = jnp.sum(outputs * jax.nn.one_hot(y, outputs.shape[-1]), axis=-1)
+    return jax.nn.logsumexp(outputs, axis=-1) - picked
+
+
+LOSS_OF: dict[Task, Loss] = {
+    "regression": squared_loss,
+    "binary": logistic_loss,
+    "multiclass": softmax_loss,
+}
+
+
+def score(task: Task, outputs: Array, y: Array) -> Array:
+    """What the metric averages, for each record: the squared error, or 1 where the class is right."""
+    if task == "regression":
+        return (outputs - y) ** 2
+    if task == "binary":
+        # An output of exactly 0 is a draw and counts as wrong for both classes.
+        return (outputs * y > 0).astype(jnp.float32)
+    return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
+
+
+def _linear(
+    name: str, task: Task, loss: Loss, input_shape: tuple[int, ...], num_classes: int
+) -> Model:
+    rows = math.prod(input_shape) + 1
+    shape = (rows, num_classes) if task == "multiclass" else (rows,)
+
+    def prepare(x: Array) -> Features:
+        flat = x.reshape(len(x), -1)
+        augmented = jnp.concatenate([flat, jnp.ones((len(x), 1), flat.dtype)], axis=1)
+        # A record's gradient is (its residual) times (its features): the norm needs only this.
+        return {"x": augmented, "norm": jnp.linalg.norm(augmented, axis=1)}
+
+    def apply(params: Params, features: Features) -> Array:
+        return features["x"] @ params
+
+    return Model(
+        name=name,
+        task=task,
+        init=lambda key: jnp.zeros(shape, jnp.float32),
+        apply=apply,
+        loss=loss,
+        clipped_sum=linear_clipped_sum(loss),
+        prepare=prepare,
+        heavy=False,
+    )
+
+
+def _convnet(name: str, task: Task, kernel: int, input_shape: tuple[int, ...], outputs: int):
+    def apply(params: Params, x: Array) -> Array:
+        out = convnet.apply_convnet(params, x)
+        return out if task == "multiclass" else out[:, 0]
+
+    def loss(out: Array, y: Array) -> Array:
+        return LOSS_OF[task](out, y)
+
+    def loss_of_columns(out: Array, y: Array) -> Array:
+        return loss(out if task == "multiclass" else out[:, 0], y)
+
+    slow = generic_clipped_sum(apply, loss)
+
+    def clipped_sum(params, x, y, mask, clip, offset=None):
+        if offset is not None:  # the regulariser inside the clip: for comparison, so speed is moot
+            return slow(params, x, y, mask, clip, offset)
+        return convnet.clipped_gradient_sum(params, x, loss_of_columns, y, mask, clip)
+
+    return Model(
+        name=name,
+        task=task,
+        init=lambda key: convnet.init_convnet(key, input_shape, outputs, kernel),
+        apply=apply,
+        loss=loss,
+        clipped_sum=clipped_sum,
+        prepare=lambda x: x,
+        heavy=True,
+    )
+
+
+_LINEAR: dict[str, tuple[Task, Loss, str]] = {
+    "linear": ("regression", squared_loss, "linear regression"),
+    "svm": ("binary", hinge_loss, "linear support vector machine (hinge loss)"),
+    "logistic": ("binary", logistic_loss, "logistic regression"),
+    "softmax": ("multiclass", softmax_loss, "softmax (multinomial logistic) regression"),
+}
+_CONVNETS: dict[str, tuple[int, str]] = {
+    "convnet": (3, "the paper's CIFAR/MNIST ConvNet: 3x3x32, pool, 3x3x64, pool, linear"),
+    "convnet5": (5, "the paper's ADNI ConvNet: 5x5x32, pool, 5x5x64, pool, linear"),
+}
+MODELS: dict[str, str] = {name: about for name, (_, _, about) in _LINEAR.items()} | {
+    name: about for name, (_, about) in _CONVNETS.items()
+}
+
+
+def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: int = 0) -> Model:
+    """The built-in model of that name for a federation's task and input shape."""
+    if name in _LINEAR:
+        own_task, loss, about = _LINEAR[name]
+        if own_task != task:
+            fitting = [other for other, (t, _, _) in _LINEAR.items() if t == task]
+            raise SilodpError(
+                f"Model {name!r} ({about}) is for a {own_task} task, but the data are {task}: "
+                f"choose --model {' or '.join(fitting)}."
+            )
+        return _linear(name, task, loss, input_shape, num_classes)
+    if name in _CONVNETS:
+        kernel, about = _CONVNETS[name]
+        smallest = 3 * kernel + 1
+        if len(input_shape) != 3 or min(input_shape[:2]) < smallest:
+            raise SilodpError(
+                f"Model {name!r} takes images [height, width, channels] of at least {smallest} by "
+                f"{smallest} pixels, but the records have shape {list(input_shape)}: choose a "
+                "linear model."
+            )
+        return _convnet(name, task, kernel, input_shape, max(num_classes, 1))
+    raise SilodpError(f"Model {name!r} is unknown: choose one of {', '.join(MODELS)}.")
+
+
+def custom_model(
+    init: Callable[[Array], Params],
+    apply: Callable[[Params, Array], Array],
+    task: Task,
+    *,
+    loss: Loss | None = None,
+    name: str = "custom",
+    microbatch: int = 32,
+) -> Model:
+    """A model of the user's own, from any pair of pure functions (Flax, Haiku, Equinox, plain JAX).
+
+    Args:
+      init: key -> parameters, a pytree of float32 arrays.
+      apply: parameters, x [n, ...] -> outputs [n] or [n, 1] (regression, binary) or [n, classes].
+        It must treat each record by itself (no batch normalisation), or clipping means nothing.
+      task: regression, binary or multiclass.
+      loss: outputs, labels -> the loss of each record [n]; by default the task's usual one.
+      name: what results call it.
+      microbatch: records whose gradients are held in memory at once.
+    """
+
+    def one_column(params: Params, x: Array) -> Array:
+        outputs = apply(params, x)
+        if task != "multiclass" and outputs.ndim == 2 and outputs.shape[1] == 1:
+            return outputs[:, 0]
+        return outputs
+
+    chosen = loss or LOSS_OF[task]
+    return Model(
+        name=name,
+        task=task,
+        init=init,
+        apply=one_column,
+        loss=chosen,
+        clipped_sum=generic_clipped_sum(one_column, chosen, microbatch),
+        prepare=partial(jnp.asarray),
+        heavy=True,
+    )

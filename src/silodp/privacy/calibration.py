@@ -1,0 +1,290 @@
+"""How much noise meets a budget: the least noise whose cost is at most epsilon, never above.
+
+A federation asks this once for each silo. Silos of one size share an answer, silos of like size
+have like answers, and answers are kept on disk, so that a second run asks nothing.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from dp_accounting import DpEvent, get_epsilon_gaussian, get_sigma_gaussian
+from scipy.optimize import root_scalar
+
+from silodp.cache import cache_dir
+from silodp.errors import SilodpError
+from silodp.privacy.accounting import LEAST_NOISE, Accountant, epsilon_of, spread_of, steps_of
+
+# What is searched, and its logarithms.
+MOST_NOISE = 1e6
+_LEAST, _MOST = math.log(LEAST_NOISE), math.log(MOST_NOISE)
+
+# Search aims at this share below the budget, and stops at a cost less than 0.02 % below it.
+_AIM = 5e-5
+_CLOSE_ENOUGH = 2e-4
+
+# Raise it whenever an event may cost more than it did before: it makes old answers unknown.
+_CACHE_FORMAT = 1
+_DP_ACCOUNTING = version("dp-accounting")
+_CACHE_ENTRIES = 10_000
+
+
+@dataclass(frozen=True)
+class CalibrationRequest:
+    """One silo's budget, and what it will be asked.
+
+    Attributes:
+      event_of: from a noise multiplier to the event of everything that the silo will be asked.
+      epsilon: the budget; infinity asks for no privacy.
+      delta: the chance with which the bound may fail.
+      label: whose budget it is, for error messages.
+    """
+
+    event_of: Callable[[float], DpEvent]
+    epsilon: float
+    delta: float
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The noise that meets a budget, and what it really costs (at most the budget)."""
+
+    noise_multiplier: float
+    epsilon: float
+
+
+def calibrate_many(
+    requests: Sequence[CalibrationRequest],
+    accountant: Accountant,
+    *,
+    cache: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Calibration]:
+    """The least noise multiplier that meets each budget, to 0.02 % of epsilon and never above it.
+
+    No less than `LEAST_NOISE` is given, even where the budget would allow less or nothing is asked.
+    `progress` is called with the number of requests answered and the number of all.
+    """
+    for request in requests:
+        _check(request)
+    known = _read_cache() if cache else {}
+    fresh: dict[str, dict] = {}
+    answers: dict[int, Calibration] = {}
+    bias = 0.0
+    try:
+        # Neighbours in this order are alike, so that one's answer is a guess for the next.
+        for i in sorted(range(len(requests)), key=lambda i: _likeness(requests[i])):
+            request = requests[i]
+            if request.epsilon == math.inf:
+                answers[i] = Calibration(0.0, math.inf)
+            else:
+                key = _key(request, accountant)
+                answer = _recall(known.get(key), request)
+                if answer is None:
+                    answer, bias = _solve(request, accountant, bias)
+                    known[key] = fresh[key] = _entry(answer, request)
+                answers[i] = answer
+            if progress is not None:
+                progress(len(answers), len(requests))
+    finally:
+        # What was found before an error or an interruption is not lost.
+        if cache and fresh:
+            _write_cache(fresh)
+    return [answers[i] for i in range(len(requests))]
+
+
+def _check(request: CalibrationRequest) -> None:
+    if not request.epsilon > 0:
+        raise SilodpError(
+            f"{_who(request)}epsilon is {request.epsilon}, but must be above 0: give one such as "
+            "3, or inf for no privacy."
+        )
+    if not 0 < request.delta < 1:
+        raise SilodpError(
+            f"{_who(request)}delta is {request.delta}, but must lie between 0 and 1: give one such "
+            "as 1e-5."
+        )
+
+
+def _likeness(request: CalibrationRequest) -> tuple:
+    return request.delta, request.epsilon, steps_of(request.event_of(1.0))
+
+
+# Search
+
+
+def _solve(
+    request: CalibrationRequest, accountant: Accountant, bias: float
+) -> tuple[Calibration, float]:
+    """The answer, and how far (in log spread) it lies from a Gaussian mechanism of equal cost.
+
+    Many steps resemble one Gaussian mechanism, whose noise is known. What is left is nearly a
+    constant factor: `bias`, known from the request before or else from the first evaluation.
+    """
+    target, delta = request.epsilon, request.delta
+    if _log_spread(request, _LEAST) == -math.inf:
+        return Calibration(LEAST_NOISE, 0.0), bias
+    ideal, slope = _gaussian_of(target, delta)
+    x = _at_spread(request, ideal + bias)
+    low, high = -math.inf, math.inf  # log noise: too little, and enough
+    answer, found = None, bias
+    last = None
+    for attempt in range(60):
+        epsilon = epsilon_of(request.event_of(_noise(x)), delta, accountant)
+        spread = _log_spread(request, x)
+        if epsilon <= target:
+            answer, found = Calibration(_noise(x), epsilon), spread - ideal
+            high = x
+        else:
+            low = x
+        close = target * (1 - _CLOSE_ENOUGH) < epsilon <= target
+        if close or high <= _LEAST or low >= _MOST or high - low < 1e-6:
+            break
+        middle = (max(low, _LEAST) + min(high, _MOST)) / 2
+        if not 0 < epsilon < math.inf:
+            # Where some noise is already free, the least may be.
+            x = _LEAST if epsilon == 0 and low == -math.inf else middle
+            continue
+        cost = math.log(epsilon)
+        if last is not None and spread != last[0] and cost != last[1]:
+            slope = (cost - last[1]) / (spread - last[0])
+        last = spread, cost
+        x = _at_spread(request, spread + (math.log(target * (1 - _AIM)) - cost) / slope)
+        # The bracket is the safeguard, and halving it now and then keeps the search from stalling.
+        if not low < x < high or attempt % 4 == 3:
+            x = middle
+    if answer is None:
+        raise _too_dear(request, accountant)
+    return answer, found
+
+
+def _noise(log_noise: float) -> float:
+    # The ends of the search are met exactly, whatever rounding does.
+    if log_noise <= _LEAST:
+        return LEAST_NOISE
+    return min(math.exp(log_noise), MOST_NOISE)
+
+
+def _log_spread(request: CalibrationRequest, log_noise: float) -> float:
+    steps = steps_of(request.event_of(_noise(log_noise)))
+    total = math.sqrt(math.fsum(step.repeats * spread_of(step) ** 2 for step in steps))
+    return math.log(total) if total > 0 else -math.inf
+
+
+def _at_spread(request: CalibrationRequest, log_spread: float) -> float:
+    """The log noise at which the event has this spread, within what is searched."""
+
+    def excess(log_noise: float) -> float:
+        return _log_spread(request, log_noise) - log_spread
+
+    if not excess(_LEAST) > 0:
+        return _LEAST
+    if not excess(_MOST) < 0:
+        return _MOST
+    return float(root_scalar(excess, bracket=(_LEAST, _MOST), xtol=1e-9).root)
+
+
+@functools.lru_cache(maxsize=1024)
+def _gaussian_of(epsilon: float, delta: float) -> tuple[float, float]:
+    """The Gaussian mechanism at this budget: its log spread, and d log epsilon / d log spread."""
+    epsilon = min(epsilon, 1e6)  # beyond it nothing is searched
+    with np.errstate(all="ignore"):
+        noise = get_sigma_gaussian(epsilon, delta)
+        dearer = get_epsilon_gaussian(noise / 1.01, delta)
+    slope = math.log(dearer / epsilon) / math.log(1.01) if dearer > epsilon else 1.0
+    return -math.log(noise), slope
+
+
+def _too_dear(request: CalibrationRequest, accountant: Accountant) -> SilodpError:
+    event = request.event_of(MOST_NOISE)
+    epsilon = epsilon_of(event, request.delta, accountant)
+    fixed = set(steps_of(event)) & set(steps_of(request.event_of(1.0)))
+    return SilodpError(
+        f"{_who(request)}even with noise {MOST_NOISE:g} the queries "
+        + ("(mostly those whose noise is fixed) " if fixed else "")
+        + f"cost epsilon {epsilon:.4g} at delta {request.delta:g}, above the budget of "
+        f"{request.epsilon:g}: raise epsilon or delta, or ask fewer."
+    )
+
+
+def _who(request: CalibrationRequest) -> str:
+    return f"{request.label}: " if request.label else ""
+
+
+# Answers kept on disk
+
+
+def _cache_file() -> Path:
+    return cache_dir() / "calibration.json"
+
+
+def _key(request: CalibrationRequest, accountant: Accountant) -> str:
+    # Two probes tell noise that is fixed from noise that happens to equal the probe.
+    probes = [steps_of(request.event_of(noise)) for noise in (1.0, 2.7)]
+    budget = float(request.epsilon), float(request.delta)
+    return _digest((_CACHE_FORMAT, _DP_ACCOUNTING, accountant, budget, probes))
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+
+def _entry(answer: Calibration, request: CalibrationRequest) -> dict:
+    return {
+        "noise": answer.noise_multiplier,
+        "epsilon": answer.epsilon,
+        "event": _digest(steps_of(request.event_of(answer.noise_multiplier))),
+    }
+
+
+def _recall(entry: object, request: CalibrationRequest) -> Calibration | None:
+    """The stored answer, if it is whole, meets the budget, and was found for this very event."""
+    if not isinstance(entry, dict):
+        return None
+    noise, epsilon = entry.get("noise"), entry.get("epsilon")
+    if not isinstance(noise, float) or not isinstance(epsilon, float):
+        return None
+    if not LEAST_NOISE <= noise <= MOST_NOISE or not 0 <= epsilon <= request.epsilon:
+        return None
+    if entry.get("event") != _digest(steps_of(request.event_of(noise))):
+        return None
+    return Calibration(noise, epsilon)
+
+
+def _read_cache() -> dict[str, object]:
+    """What is kept, or nothing where the file is missing, unreadable or damaged."""
+    try:
+        entries = json.loads(_cache_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def _write_cache(fresh: dict[str, dict]) -> None:
+    """Adds to the file whole or not at all; a folder that cannot be written is no error.
+
+    Read again just before, so that what other processes wrote meanwhile is kept.
+    """
+    entries = {**_read_cache(), **fresh}
+    kept = dict(list(entries.items())[-_CACHE_ENTRIES:])
+    path = _cache_file()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(kept, file)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,117 @@
+"""Where randomness comes from: random words, each with an address.
+
+A word is a hash (Threefry-2x32) of the key of its training pass, the step, what it is for, and its
+place. So draws do not depend on how silos are padded or grouped, and an engine can draw the words of
+all silos in one operation: random numbers are the larger part of the work of a small model's step,
+and by far of the time to compile it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.random import threefry2x32_p
+
+# What a word is for.
+_SAMPLE, _NOISE = 0, 1
+
+
+class PassRandomness(NamedTuple):
+    """All that is random in one training pass."""
+
+    sample: Array  # uint32 [draws, width]: see `sampling.draw_batches`
+    noise: Array  # standard normal [steps, number of parameters]
+
+
+class PassSize(NamedTuple):
+    """How much randomness a training pass takes; static."""
+
+    draws: int
+    width: int
+    steps: int
+    parameters: int
+
+
+def pass_keys(key: Array, silos: Array, number: Array, passes: int) -> Array:
+    """Keys of the training passes of a round: [silos, passes], as two words each.
+
+    Args:
+      key: of the run, two words [2].
+      silos: the silos' places in the federation.
+      number: of the round.
+      passes: that each silo makes in a round.
+    """
+    silo_keys = _hash(key[0], key[1], silos, number)
+    asked = jnp.arange(passes, dtype=jnp.uint32)
+    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(0))
+
+
+def draw_pass(key: Array, size: PassSize) -> PassRandomness:
+    """The randomness of one pass, from its key [2]."""
+    (drawn,) = draw_passes([key[None]], [size])
+    return jax.tree.map(lambda a: a[0], drawn)
+
+
+def draw_passes(keys: Sequence[Array], sizes: Sequence[PassSize]) -> list[PassRandomness]:
+    """The same for groups of passes: keys [n_g, 2] and a size for each group, in one operation."""
+    samples = _words([(k, _SAMPLE, s.draws, s.width) for k, s in zip(keys, sizes, strict=True)])
+    noises = _words([(k, _NOISE, s.steps, s.parameters) for k, s in zip(keys, sizes, strict=True)])
+    return [PassRandomness(s, z) for s, z in zip(samples, noises, strict=True)]
+
+
+def _words(streams: Sequence[tuple[Array, int, int, int]]) -> list[Array]:
+    """Words [n_g, rows, width] of streams given as (keys, purpose, rows, width).
+
+    Of one purpose: noise words are turned into normal numbers while they are in one array.
+    """
+    columns = []
+    for keys, purpose, rows, width in streams:
+        pairs = -(-width // 2)
+        shape = (len(keys), rows, pairs)
+        row = 2 * jnp.arange(rows, dtype=jnp.uint32)[:, None] + purpose
+        place = jnp.arange(pairs, dtype=jnp.uint32)
+        parts = (keys[:, None, None, 0], keys[:, None, None, 1], row, place)
+        columns.append([jnp.broadcast_to(part, shape).reshape(-1) for part in parts])
+    flat = [jnp.concatenate(parts) for parts in zip(*columns, strict=True)]
+    words = _hash(*flat)
+    if streams[0][1] == _NOISE:
+        words = _normal(words)
+    drawn, start = [], 0
+    for keys, _, rows, width in streams:
+        pairs = -(-width // 2)
+        stop = start + len(keys) * rows * pairs
+        part = words[start:stop].reshape(len(keys), rows, 2 * pairs)[:, :, :width]
+        drawn.append(part)
+        start = stop
+    return drawn
+
+
+def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
+    """Threefry-2x32 of broadcast uint32 arrays; the two resulting words are the last axis."""
+    broadcast = jnp.broadcast_arrays(*(jnp.asarray(a, jnp.uint32) for a in (key0, key1, x0, x1)))
+    return jnp.stack(threefry2x32_p.bind(*broadcast), axis=-1)
+
+
+def run_key(seed: int) -> np.ndarray:
+    """The key of a simulated run: two words."""
+    return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
+
+
+def _normal(words: Array) -> Array:
+    """Standard normal numbers, by the inverse of the distribution function."""
+    # An odd multiple of 2^-23 in (-1, 1): symmetric and exact, so that it never rounds to an end
+    # point, where the noise would be infinite.
+    uniform = ((words >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-22) - 1.0
+    return jnp.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
+
+
+def as_params(vector: Array, like: Any) -> Any:
+    """Vectors [..., number of parameters] in the shape of the parameters."""
+    leaves, treedef = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    parts = jnp.split(vector, ends, axis=-1)
+    shaped = [p.reshape(*p.shape[:-1], *leaf.shape) for p, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(treedef, shaped)

@@ -1,0 +1,165 @@
+"""The one result format: a folder with `result.json`, and pictures where they help.
+
+Everything that plots or reports reads this format.
+"""
+
+import json
+import math
+import os
+import platform
+import tempfile
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silodp.errors import SilodpError
+
+RESULT_FILE = "result.json"
+_PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one setting of a method gave, over seeds.
+
+    Attributes:
+      data: name of the data.
+      method: name of the method.
+      options: everything that was asked for, defaults filled in.
+      metric: "mse" (lower is better) or "accuracy" (higher is better).
+      test: {"mean", "std", "per_seed"}: the metric over silos, weighted by their test records, at
+        the last round; the standard deviation is over seeds.
+      per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}].
+      privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
+        "accountant", "proven", "unproven"}]: what each silo spent.
+      assumptions: what the privacy statement takes for granted, in words.
+      history: [{"round", "mean", "std", "per_seed"}].
+      seconds: what took how long.
+      versions: of the software.
+      models: the personal models, if asked for: a pytree with leading axes [seeds, silos]. Kept in
+        memory only.
+    """
+
+    data: str
+    method: str
+    options: dict[str, Any]
+    metric: str
+    test: dict[str, Any]
+    per_silo: list[dict[str, Any]]
+    privacy: list[dict[str, Any]]
+    assumptions: list[str]
+    history: list[dict[str, Any]]
+    seconds: dict[str, float]
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+    models: Any = None
+
+    @property
+    def mean(self) -> float:
+        """The test metric, the mean over seeds."""
+        return self.test["mean"]
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over seeds."""
+        return self.test["std"]
+
+    @property
+    def epsilons(self) -> list[float]:
+        """What each silo spent."""
+        return [silo["epsilon"] for silo in self.privacy]
+
+    @property
+    def proven(self) -> bool:
+        """Whether epsilon is proven for what the run did, in every silo."""
+        return all(silo["proven"] for silo in self.privacy)
+
+    @property
+    def unproven(self) -> list[str]:
+        """Why epsilon is not proven; empty if it is."""
+        return sorted({reason for silo in self.privacy for reason in silo["unproven"]})
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `result.json`."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        del content["models"]
+        return _plain(content)
+
+    def write(self, folder: Path) -> Path:
+        """Writes `result.json` into the folder: whole or not at all."""
+        return write_text(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
+
+
+def read_result(folder: Path | str) -> Result:
+    """The result in a run's folder."""
+    path = Path(folder) / RESULT_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Result(**_with_infinities(content))
+    except FileNotFoundError:
+        raise SilodpError(f"{path} does not exist: give the folder of a finished run.") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise SilodpError(f"{path} is not a result ({error}): run it again.") from None
+
+
+def versions() -> dict[str, str]:
+    """Of everything that a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        **{name: version(name) for name in _PACKAGES},
+    }
+
+
+def summary(per_seed: np.ndarray) -> dict[str, Any]:
+    """Mean and standard deviation over seeds (of one seed: 0), and the numbers themselves."""
+    return {
+        "mean": float(np.mean(per_seed)),
+        "std": float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0,
+        "per_seed": [float(value) for value in per_seed],
+    }
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they are written as "inf" and null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value
+
+
+def _with_infinities(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_infinities(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_infinities(item) for item in value]
+    return (
+        {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
+    )

@@ -1,0 +1,451 @@
+"""From what a user asks for to results: load, plan, train, sum up.
+
+import silodp
+result = silodp.run(data="school", method="mrmtl", lam=1, epsilon=6, delta=1e-3, seeds=5)
+print(result.mean, result.std)
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from silodp import datasets
+from silodp.datasets import Defaults
+from silodp.datasets.source import one_of
+from silodp.engines.execution import Execution, Reporter, execute
+from silodp.engines.simulation import Job, Setting, use_all_cores
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Task
+from silodp.methods import MethodEntry, get_method
+from silodp.models import MODELS, Model, get_model
+from silodp.optimisers import OPTIMISERS, Optimiser
+from silodp.privacy.accounting import Accountant
+from silodp.privacy.plan import SiloPlan, TrainingSettings, make_plans
+from silodp.privacy.policy import Policy, read_policies
+from silodp.privacy.queries import Regulariser
+from silodp.privacy.sampling import Sampling
+from silodp.result import Result, summary
+
+Weights = Literal["records", "uniform"]
+Engine = Literal["simulation", "debug"]
+
+COUNTS_ARE_PUBLIC = (
+    "each silo's number of training records is public: it sets its weight, sampling rate and steps"
+)
+TEST_IS_NOT_COVERED = (
+    "epsilon protects training records; metrics on test records are computed without noise"
+)
+
+
+def _option(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"help": about})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Everything that a run can be asked for; `None` takes what fits the data set.
+
+    The command line, `--config` files and `silodp.run` all take these names.
+    """
+
+    data: str = _option("synthetic", "A data set's name (silodp data list), or a table's path.")
+    method: str = _option("mrmtl", "How silos learn together (silodp methods).")
+    model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
+    lam: float = _option(1.0, "lambda: how strongly silos are pulled together (mrmtl).")
+    finetune_fraction: float = _option(0.5, "Part of the rounds that finetune federates.")
+    epsilon: float | None = _option(None, "Privacy budget of every silo; inf for no privacy.")
+    delta: float | None = _option(None, "Chance with which the bound may fail.")
+    policies: Path | None = _option(None, "TOML file with budgets of single silos.")
+    rounds: int | None = _option(None, "Rounds of communication.")
+    batch_size: int | None = _option(None, "Expected records in a step.")
+    clip: float | None = _option(None, "Largest norm of a record's gradient.")
+    lr: float | None = _option(None, "Learning rate of local training.")
+    epochs: int = _option(1, "Local epochs in a round.")
+    optimiser: Optimiser = _option("sgd", f"Of local training: {', '.join(OPTIMISERS)}.")
+    seeds: int = _option(1, "How many runs, each with its own split of the data and noise.")
+    first_seed: int = _option(0, "The first of them.")
+    sampling: Sampling = _option(
+        "poisson", "poisson (proven), or shuffle as in the authors' code (not proven)."
+    )
+    accountant: Accountant = _option("pld", "pld (tighter) or rdp.")
+    regulariser: Regulariser = _option(
+        "outside", "The pull outside the clip (free), or inside as in the authors' code."
+    )
+    weights: Weights = _option("records", "Of silos when merging: by records, or uniform.")
+    small_silos: str | None = _option(
+        None, "Silos with fewer records than a batch: refuse, or train on the full-batch."
+    )
+    preprocess: str | None = _option(None, "How features are scaled: paper, bounds or none.")
+    test_fraction: float | None = _option(None, "Share of each silo's records kept for testing.")
+    evaluate_every: int | None = _option(None, "Rounds between evaluations; else 20 in a run.")
+    engine: Engine = _option(
+        "simulation", "simulation, or debug: slow, names the silo and stage that failed."
+    )
+    data_dir: Path | None = _option(None, "Folder with data files, looked into first.")
+    task: Task | None = _option(None, "Of a table: regression, binary or multiclass.")
+    silo_column: str | None = _option(None, "Column of a table that names a record's silo.")
+    target: str | None = _option(None, "Column of a table to predict.")
+    drop_missing: bool | None = _option(None, "Drop a table's rows with missing values.")
+    schema: Path | None = _option(None, "TOML file declaring a table's levels and bounds.")
+    silos: int | None = _option(None, "How many silos to make (synthetic).")
+    heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
+
+    def __post_init__(self):
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise SilodpError(
+                    f"{_flag(name)} is {value!r}: choose one of {', '.join(choices)}."
+                )
+        for name in ("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"):
+            _check_number(name, getattr(self, name), whole=True, least=1)
+        _check_number("first_seed", self.first_seed, whole=True, least=0)
+        for name in ("lr", "clip", "epsilon"):
+            _check_number(name, getattr(self, name), above=0)
+        _check_number("lam", self.lam, least=0)
+        for name in ("lr", "lam"):
+            if getattr(self, name) == math.inf:
+                raise SilodpError(f"{_flag(name)} is infinite: give a finite number.")
+        if not 0 <= self.finetune_fraction <= 1:
+            raise SilodpError(
+                f"--finetune-fraction is {self.finetune_fraction}: give a number from 0 to 1."
+            )
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise SilodpError(f"--delta is {self.delta}: give a number above 0 and below 1.")
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimiser": tuple(OPTIMISERS),
+    "sampling": get_args(Sampling),
+    "accountant": get_args(Accountant),
+    "regulariser": get_args(Regulariser),
+    "weights": get_args(Weights),
+    "small_silos": ("refuse", "full-batch"),
+    "engine": get_args(Engine),
+    "task": get_args(Task),
+}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_number(name: str, value: Any, *, whole=False, least=-math.inf, above=-math.inf) -> None:
+    if value is None:
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a whole number" if whole else "a number"
+        raise SilodpError(f"{_flag(name)} is {value!r}: give {kind}.")
+    if not (value >= least and value > above):
+        bound = f"of at least {least:g}" if least > -math.inf else f"above {above:g}"
+        raise SilodpError(f"{_flag(name)} is {value}: give a number {bound}.")
+
+
+Data = Federation | Callable[[int], Federation]
+
+
+def run(
+    *,
+    federation: Data | None = None,
+    custom_model: Model | None = None,
+    keep_models: bool = False,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Result:
+    """Trains one method with one setting over one or more seeds.
+
+    Args:
+      federation: records of the caller's own, in place of `data`: a Federation, or a function from
+        a seed to one.
+      custom_model: a model of the caller's own (see `silodp.custom_model`), in place of `model`.
+      keep_models: whether the result holds the personal models.
+      out: folder for `result.json`, and for a checkpoint while the run goes on.
+      resume: go on from the folder's checkpoint, if there is one.
+      overwrite: replace what is in the folder.
+      reporter: told about progress.
+      **options: fields of `RunOptions`.
+    """
+    (result,) = sweep(
+        federation=federation,
+        custom_model=custom_model,
+        keep_models=keep_models,
+        out=out,
+        resume=resume,
+        overwrite=overwrite,
+        reporter=reporter,
+        **options,
+    )
+    if any(math.isnan(silo["mean"]) for silo in result.per_silo):
+        worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
+        raise SilodpError(
+            f"Silo {worst!r}: the model is not finite any more after training: lower --lr (it is "
+            f"{result.options['lr']}); --engine debug says in which round it happened."
+        )
+    if out is not None:
+        result.write(Path(out))
+    return result
+
+
+# What may differ between the runs of one compiled program.
+_SWEPT = ("lam", "finetune_fraction", "lr", "epsilon")
+
+
+def sweep(
+    *,
+    federation: Data | None = None,
+    custom_model: Model | None = None,
+    keep_models: bool = False,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> list[Result]:
+    """As `run`, with lists for any of lam, finetune_fraction, lr and epsilon: their whole grid.
+
+    All of it is trained in as few compiled programs as memory allows. Returns one result for each
+    point of the grid, the last-named list moving fastest (in the order above). A setting that
+    diverged has a NaN metric.
+    """
+    reporter = reporter or Reporter()
+    axes = {
+        name: list(options.pop(name))
+        for name in _SWEPT
+        if isinstance(options.get(name), list | tuple | np.ndarray)
+    }
+    points = [
+        dict(zip(axes, (_as_number(v) for v in values), strict=True))
+        for values in itertools.product(*axes.values())
+    ]
+    if not points:
+        raise SilodpError("A list to sweep over is empty: give at least one value.")
+    _refuse_unknown(options)
+    asked = [RunOptions(**options, **point) for point in points]
+
+    started = time.perf_counter()
+    federations, defaults = _load(asked[0], federation, reporter)
+    first = federations[0]
+    asked = [_filled(one, defaults, custom_model) for one in asked]
+    model = custom_model or get_model(
+        asked[0].model or "", first.task, first.input_shape, first.num_classes
+    )
+    if model.task != first.task:
+        raise SilodpError(
+            f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
+            "a model for that task."
+        )
+    method = get_method(asked[0].method)
+    loaded = time.perf_counter()
+
+    plans = _plans(asked, first, method, model, reporter)
+    planned = time.perf_counter()
+
+    use_all_cores()
+    job = _job(asked[0], first, method, model)
+    settings = [
+        Setting(one.lr or 0.0, plan, {name: getattr(one, name) for name in method.options})
+        for one, plan in zip(asked, plans, strict=True)
+    ]
+    seeds = list(range(asked[0].first_seed, asked[0].first_seed + asked[0].seeds))
+    execution = execute(
+        job,
+        seeds,
+        federations,
+        settings,
+        evaluate_every=asked[0].evaluate_every or 1,
+        engine=asked[0].engine,
+        keep_models=keep_models,
+        fingerprint=repr([_described(one) for one in asked]),
+        folder=None if out is None else Path(out),
+        resume=resume,
+        overwrite=overwrite,
+        reporter=reporter,
+    )
+    seconds = {
+        "load": loaded - started,
+        "calibrate": planned - loaded,
+        **execution.seconds,
+        "total": time.perf_counter() - started,
+    }
+    return [
+        _result(one, first, plan, execution, number, seconds)
+        for number, (one, plan) in enumerate(zip(asked, plans, strict=True))
+    ]
+
+
+def _as_number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _refuse_unknown(options: dict[str, Any]) -> None:
+    known = [field.name for field in fields(RunOptions)]
+    for name in options:
+        if name not in known:
+            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, known)}.")
+
+
+def _load(
+    asked: RunOptions, data: Data | None, reporter: Reporter
+) -> tuple[list[Federation], Defaults]:
+    """The federation of each seed, and the training settings that fit."""
+    reporter.stage("loading data")
+    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    if data is None:
+        wanted = _data_options(asked)
+        source = datasets.resolve(asked.data, wanted)
+        return [source.load(seed, wanted) for seed in seeds], source.defaults
+    federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
+    return federations, datasets.defaults_of(federations[0].task)
+
+
+def _data_options(asked: RunOptions) -> datasets.DataOptions:
+    names = {field.name for field in fields(datasets.DataOptions)}
+    return datasets.DataOptions(**{n: v for n, v in asdict(asked).items() if n in names})
+
+
+def _filled(asked: RunOptions, defaults: Defaults, custom_model: Model | None) -> RunOptions:
+    """What was left open, filled with what fits the data."""
+    rounds = asked.rounds or defaults.rounds
+    model = custom_model.name if custom_model else asked.model or defaults.model
+    return replace(
+        asked,
+        model=model,
+        rounds=rounds,
+        batch_size=asked.batch_size or defaults.batch_size,
+        clip=asked.clip or defaults.clip,
+        lr=asked.lr or defaults.lr,
+        delta=asked.delta or defaults.delta,
+        preprocess=asked.preprocess or defaults.preprocess,
+        small_silos=asked.small_silos or defaults.small_silos,
+        evaluate_every=min(asked.evaluate_every or max(1, rounds // 20), rounds),
+    )
+
+
+def _plans(
+    asked: Sequence[RunOptions],
+    federation: Federation,
+    method: MethodEntry,
+    model: Model,
+    reporter: Reporter,
+) -> list[tuple[SiloPlan, ...]]:
+    """Each setting's plans; settings that differ in nothing private share them."""
+    reporter.stage("calibrating noise")
+    by_epsilon: dict[float | None, tuple[SiloPlan, ...]] = {}
+    distinct = list(dict.fromkeys(one.epsilon for one in asked))
+    for part, epsilon in enumerate(distinct):
+        one = next(one for one in asked if one.epsilon == epsilon)
+        anything = {name: getattr(one, name) for name in method.options}
+        rounds = one.rounds or 0
+        by_epsilon[epsilon] = make_plans(
+            federation.names,
+            federation.train_counts,
+            _policies(one, federation),
+            method.build(rounds=rounds, **anything).schedule(rounds),
+            TrainingSettings(
+                rounds=rounds,
+                batch_size=one.batch_size or 0,
+                clip=one.clip or 0.0,
+                epochs=one.epochs,
+                sampling=one.sampling,
+                small_silos=one.small_silos or "refuse",
+            ),
+            one.accountant,
+            heavy=model.heavy,
+            unproven=federation.uncovered,
+            progress=lambda done, total, part=part: reporter.calibrated(
+                done + part * total, total * len(distinct)
+            ),
+        )
+    return [by_epsilon[one.epsilon] for one in asked]
+
+
+def _policies(asked: RunOptions, federation: Federation) -> Sequence[Policy]:
+    if asked.policies is not None:
+        given = {"epsilon": asked.epsilon, "delta": asked.delta}
+        given = {name: value for name, value in given.items() if value is not None}
+        return read_policies(asked.policies, federation.names, given)
+    if asked.epsilon is None or asked.delta is None:
+        raise SilodpError(
+            "No privacy budget is given: add --epsilon (a number, or inf for no privacy) or "
+            "--policies FILE."
+        )
+    return [Policy(asked.epsilon, asked.delta)] * len(federation.silos)
+
+
+def _job(asked: RunOptions, federation: Federation, method: MethodEntry, model: Model) -> Job:
+    counts = federation.train_counts.astype(float)
+    weights = counts if asked.weights == "records" else np.ones_like(counts)
+    return Job(
+        model=model,
+        method=method,
+        rounds=asked.rounds or 0,
+        clip=asked.clip or 0.0,
+        weights=weights / weights.sum(),
+        regulariser=asked.regulariser,
+        optimiser=asked.optimiser,
+    )
+
+
+def _described(asked: RunOptions) -> dict[str, Any]:
+    """The options as a result shows them: without those that say nothing."""
+    return {name: value for name, value in asdict(asked).items() if value is not None}
+
+
+def _result(
+    asked: RunOptions,
+    federation: Federation,
+    plans: Sequence[SiloPlan],
+    execution: Execution,
+    number: int,
+    seconds: dict[str, float],
+) -> Result:
+    weights = federation.test_counts / federation.test_counts.sum()
+    by_silo = execution.metrics[:, :, number]  # [evaluations, seeds, silos]
+    overall = by_silo @ weights
+    return Result(
+        data=federation.name,
+        method=asked.method,
+        options=_described(asked),
+        metric=federation.metric,
+        test=summary(overall[-1]),
+        per_silo=[
+            {
+                "silo": silo.name,
+                "records": len(silo.train),
+                "test_records": len(silo.test),
+                **summary(by_silo[-1, :, place]),
+            }
+            for place, silo in enumerate(federation.silos)
+        ],
+        privacy=[
+            {
+                "silo": plan.silo,
+                "epsilon": plan.epsilon,
+                "delta": plan.delta,
+                "noise_multiplier": plan.noise_multiplier,
+                "sampling_rate": plan.sampling_rate,
+                "steps": plan.total_steps,
+                "accountant": plan.accountant,
+                "proven": plan.private and not plan.unproven,
+                "unproven": list(plan.unproven) if plan.private else ["no privacy was asked for"],
+            }
+            for plan in plans
+        ],
+        assumptions=[COUNTS_ARE_PUBLIC, TEST_IS_NOT_COVERED],
+        history=[
+            {"round": rounds, **summary(values)}
+            for rounds, values in zip(execution.rounds, overall, strict=True)
+        ],
+        seconds=seconds,
+        models=None if execution.models is None else execution.models[number],
+    )
