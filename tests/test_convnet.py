@@ -35,6 +35,7 @@ def max_pool(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
+@jax.jit
 def plain_apply(params, x):
     layout = ("NHWC", "HWIO", "NHWC")
     for layer in (params["conv1"], params["conv2"]):
@@ -63,6 +64,7 @@ def plain_norms(params, x, loss, y):
     return plain_sum_and_norms(params, x, loss, y, jnp.ones(len(x)), 1.0)[1]
 
 
+fast_apply = jax.jit(apply_convnet)
 fast_sum = jax.jit(clipped_gradient_sum, static_argnums=2)
 
 
@@ -81,17 +83,15 @@ def make(case, n=6, seed=0):
 
 
 def tree_norm(tree):
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(a, float))) for a in tree_leaves(tree))))
-
-
-def tree_leaves(tree):
-    return jax.tree.leaves(tree)
+    return float(
+        np.sqrt(sum(np.sum(np.square(np.asarray(a, float))) for a in jax.tree.leaves(tree)))
+    )
 
 
 def assert_close(actual, expected, relative=1e-5):
     """Each array agrees to `relative` of its own norm."""
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for a, b in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert a.shape == b.shape
         assert np.all(np.isfinite(a))
         assert np.linalg.norm(a - b) <= relative * np.linalg.norm(b)
@@ -100,7 +100,7 @@ def assert_close(actual, expected, relative=1e-5):
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_those_of_plain_convolutions(case):
     params, x, _, _ = make(case)
-    np.testing.assert_allclose(apply_convnet(params, x), plain_apply(params, x), atol=2e-6)
+    np.testing.assert_allclose(fast_apply(params, x), plain_apply(params, x), atol=2e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -123,7 +123,8 @@ def test_chunks_and_their_filling_change_nothing(case, monkeypatch):
     # A new function, so that no compiled one is reused.
     chunked_sum = jax.jit(lambda *args: clipped_gradient_sum(params, x, loss, *args))
     assert_close(chunked_sum(y, mask, 0.5), expected)
-    np.testing.assert_allclose(apply_convnet(params, x), plain_apply(params, x), atol=2e-6)
+    outputs = jax.jit(lambda x: apply_convnet(params, x))(x)
+    np.testing.assert_allclose(outputs, plain_apply(params, x), atol=2e-6)
 
 
 @pytest.mark.parametrize("n", [1, 64, 100, 150])
@@ -190,7 +191,7 @@ def test_constant_images(case, shade):
     the same, because the winner's patch is.
     """
     params, x, loss, y = make(case)
-    x, mask = jnp.full_like(x, shade), jnp.ones(6)
+    x, mask = jnp.full_like(x, shade), jnp.arange(1.0, 7)  # unequal, so that no two cancel
     assert_close(fast_sum(params, x, loss, y, mask, 0.5), plain_sum(params, x, loss, y, mask, 0.5))
 
 
@@ -198,7 +199,7 @@ def test_pooling_gradient_goes_to_the_first_of_the_largest():
     x = jax.random.randint(jax.random.key(0), (2, 6, 8, 5), 0, 3).astype(jnp.float32)
     pooled = max_pool(x)
     delta = jax.random.normal(jax.random.key(1), pooled.shape)
-    expected = jax.grad(lambda x: (max_pool(x) * delta).sum())(x)
+    expected = jax.jit(jax.grad(lambda x: (max_pool(x) * delta).sum()))(x)
     windows = x.reshape(2, 3, 2, 4, 2, 5)
     np.testing.assert_array_equal(convnet._pool(windows, (2, 4)), pooled)
     deltas = convnet._unpool(windows, (2, 4), pooled, delta)

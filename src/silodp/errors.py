@@ -2,7 +2,7 @@
 
 
 class SilodpError(ValueError):
-    """Something the user gave is wrong: one sentence that names the place, the field and the remedy.
+    """Something the user gave is wrong: one sentence that names place, field and remedy.
 
     The command line prints it without a traceback and ends with exit code 2.
     """

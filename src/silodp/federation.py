@@ -100,7 +100,7 @@ class Federation:
 
 
 def _as_float32(silo: Silo, task: Task) -> Silo:
-    """Features as float32, labels as float32 or (multiclass) int32; refuses what is not a number."""
+    """Features as float32, labels as float32 or (multiclass) int32; numbers only."""
 
     def convert(records: Records, part: str) -> Records:
         for field in ("x", "y"):

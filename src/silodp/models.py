@@ -1,4 +1,4 @@
-"""What a silo trains: linear models, the paper's ConvNets, or any `init`/`apply` pair of a user's own.
+"""What a silo trains: linear models, the paper's ConvNets, or a user's own `init`/`apply` pair.
 
 A model is a few pure functions. Parameters are a pytree of float32 arrays. Linear models keep their
 weights in one array whose last row is the bias, so that a whole gradient is one matrix product.
@@ -82,7 +82,7 @@ LOSS_OF: dict[Task, Loss] = {
 
 
 def score(task: Task, outputs: Array, y: Array) -> Array:
-    """What the metric averages, for each record: the squared error, or 1 where the class is right."""
+    """What the metric averages: each record's squared error, or 1 where its class is right."""
     if task == "regression":
         return (outputs - y) ** 2
     if task == "binary":
@@ -118,7 +118,9 @@ def _linear(
     )
 
 
-def _convnet(name: str, task: Task, kernel: int, input_shape: tuple[int, ...], outputs: int):
+def _convnet(
+    name: str, task: Task, kernel: int, input_shape: tuple[int, int, int], outputs: int
+) -> Model:
     def apply(params: Params, x: Array) -> Array:
         out = convnet.apply_convnet(params, x)
         return out if task == "multiclass" else out[:, 0]
@@ -131,10 +133,10 @@ def _convnet(name: str, task: Task, kernel: int, input_shape: tuple[int, ...], o
 
     slow = generic_clipped_sum(apply, loss)
 
-    def clipped_sum(params, x, y, mask, clip, offset=None):
+    def clipped_sum(params, features, y, mask, clip, offset=None):
         if offset is not None:  # the regulariser inside the clip: for comparison, so speed is moot
-            return slow(params, x, y, mask, clip, offset)
-        return convnet.clipped_gradient_sum(params, x, loss_of_columns, y, mask, clip)
+            return slow(params, features, y, mask, clip, offset)
+        return convnet.clipped_gradient_sum(params, features, loss_of_columns, y, mask, clip)
 
     return Model(
         name=name,
@@ -183,7 +185,9 @@ def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: 
                 f"{smallest} pixels, but the records have shape {list(input_shape)}: choose a "
                 "linear model."
             )
-        return _convnet(name, task, kernel, input_shape, max(num_classes, 1))
+        height, width, channels = input_shape
+        shape = (height, width, channels)
+        return _convnet(name, task, kernel, shape, max(num_classes, 1))
     raise SilodpError(f"Model {name!r} is unknown: choose one of {', '.join(MODELS)}.")
 
 

@@ -19,7 +19,8 @@ from silodp import datasets
 from silodp.datasets import Defaults
 from silodp.datasets.source import one_of
 from silodp.engines.execution import Execution, Reporter, execute
-from silodp.engines.simulation import Job, Setting, use_all_cores
+from silodp.engines.job import Job, Setting
+from silodp.engines.simulation import use_all_cores
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Task
 from silodp.methods import MethodEntry, get_method
@@ -197,7 +198,7 @@ def run(
 
 
 # What may differ between the runs of one compiled program.
-_SWEPT = ("lam", "finetune_fraction", "lr", "epsilon")
+_SWEPT = ("lam", "finetune_fraction", "lr", "epsilon", "policies")
 
 
 def sweep(
@@ -211,7 +212,7 @@ def sweep(
     reporter: Reporter | None = None,
     **options: Any,
 ) -> list[Result]:
-    """As `run`, with lists for any of lam, finetune_fraction, lr and epsilon: their whole grid.
+    """As `run`, with lists for any of lam, finetune_fraction, lr, epsilon, policies: the grid.
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
     point of the grid, the last-named list moving fastest (in the order above). A setting that
@@ -340,15 +341,16 @@ def _plans(
 ) -> list[tuple[SiloPlan, ...]]:
     """Each setting's plans; settings that differ in nothing private share them."""
     reporter.stage("calibrating noise")
-    by_epsilon: dict[float | None, tuple[SiloPlan, ...]] = {}
-    distinct = list(dict.fromkeys(one.epsilon for one in asked))
-    for part, epsilon in enumerate(distinct):
-        one = next(one for one in asked if one.epsilon == epsilon)
+    budgets = [(one.epsilon, one.policies) for one in asked]
+    plans: dict[tuple, tuple[SiloPlan, ...]] = {}
+    distinct = list(dict.fromkeys(budgets))
+    for part, budget in enumerate(distinct):
+        one = asked[budgets.index(budget)]
         anything = {name: getattr(one, name) for name in method.options}
         rounds = one.rounds or 0
-        by_epsilon[epsilon] = make_plans(
+        plans[budget] = make_plans(
             federation.names,
-            federation.train_counts,
+            federation.train_counts.tolist(),
             _policies(one, federation),
             method.build(rounds=rounds, **anything).schedule(rounds),
             TrainingSettings(
@@ -366,7 +368,7 @@ def _plans(
                 done + part * total, total * len(distinct)
             ),
         )
-    return [by_epsilon[one.epsilon] for one in asked]
+    return [plans[budget] for budget in budgets]
 
 
 def _policies(asked: RunOptions, federation: Federation) -> Sequence[Policy]:

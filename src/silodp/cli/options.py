@@ -92,4 +92,4 @@ def _converted(path: Path, name: str, value: Any, kind: type) -> Any:
             f"Config file {path}: {name} is {value!r}, which is not a {kind.__name__}: correct it."
         )
     # A path in a config file is meant from where that file is.
-    return path.parent / value if kind is Path else kind(value)
+    return path.parent / str(value) if kind is Path else kind(value)

@@ -20,10 +20,13 @@ from rich.progress import (
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
+from silodp.engines.execution import Reporter
+from silodp.methods import METHOD_OPTIONS, get_method
 from silodp.result import Result
+from silodp.run import RunOptions
 
 
-class LiveProgress:
+class LiveProgress(Reporter):
     """Rounds, metric and time left, on the terminal."""
 
     def __init__(self, console: Console):
@@ -76,16 +79,14 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
-    from silodp.methods import get_method
     from silodp.run import run as train
 
     console = Console(stderr=True, quiet=quiet)
-    entry = get_method(given.get("method", "mrmtl"))
-    for name in ("lam", "finetune_fraction"):
-        if name in given and name not in entry.options:
-            console.print(
-                f"[yellow]Note:[/] {given['method']} does not use --{name.replace('_', '-')}."
-            )
+    method = given.get("method", RunOptions.method)
+    for name in METHOD_OPTIONS:
+        if name in given and name not in get_method(method).options:
+            flag = "--" + name.replace("_", "-")
+            console.print(f"[yellow]Note:[/] {escape(method)} does not use {flag}.")
     with LiveProgress(console) as progress:
         result = train(out=out, resume=resume, overwrite=overwrite, reporter=progress, **given)
     if out is not None:

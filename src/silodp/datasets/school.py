@@ -99,7 +99,7 @@ def _check_school(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def authors_seed(seed: int) -> int:
-    """The seed of the authors' split number `seed`: their script starts at 100, in steps of 1000."""
+    """Of the authors' split number `seed`: their script starts at 100, in steps of 1000."""
     return 100 + 1000 * seed
 
 

@@ -49,7 +49,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{CHECKPOINT_FILE}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, folder / CHECKPOINT_FILE)

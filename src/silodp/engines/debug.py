@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.engines.layout import group_silos
-from silodp.engines.simulation import Job, Setting, silo_noise
+from silodp.engines.job import Job, Setting
+from silodp.engines.layout import group_silos, silo_noise
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.models import score
@@ -55,7 +55,7 @@ def run_debug(
 
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
     method = job.method.build(rounds=job.rounds, **setting.options)
-    key = run_key(seed)
+    key = jnp.asarray(run_key(seed))
     server, fresh = method.init(job.model.init(jax.random.wrap_key_data(key)))
     states = [fresh] * len(federation.silos)
     for number in range(job.rounds):
@@ -91,7 +91,7 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
         threshold=jnp.asarray(threshold_of(plan.batch / plan.records)),
     )
     noise = SiloNoise(*(jnp.asarray(a[0, 0]) for a in silo_noise(job.clip, [[plan]])))
-    keys = pass_keys(jnp.asarray(key), jnp.array([place]), jnp.int32(number), job.passes_a_round)[0]
+    keys = pass_keys(key, jnp.array([place]), jnp.int32(number), job.passes_a_round)[0]
 
     def train(asked, params, towards, strength):
         randomness = draw_pass(keys[asked], shape.size(job.parameters))

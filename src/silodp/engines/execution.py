@@ -1,9 +1,12 @@
 """Runs of many seeds and settings, in parts that fit memory, with checkpoints and progress."""
 
+import contextlib
 import hashlib
 import math
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +16,8 @@ import numpy as np
 from silodp.engines import checkpoint
 from silodp.engines.checkpoint import Checkpoint
 from silodp.engines.debug import run_debug
-from silodp.engines.simulation import Job, Setting, Simulation, check_equal_shapes
+from silodp.engines.job import Job, Setting
+from silodp.engines.simulation import Simulation
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.result import RESULT_FILE
@@ -25,6 +29,7 @@ MEMORY_FOR_RUNS = 0.8e9
 # More settings than this at a time gain nothing: their arrays no longer fit the cache.
 MOST_SETTINGS = 64
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
+SECONDS_BETWEEN_REPORTS = 0.5
 
 
 class Reporter:
@@ -77,7 +82,7 @@ def execute(
     reporter: Reporter,
 ) -> Execution:
     """Trains every seed with every setting."""
-    check_equal_shapes(federations)
+    _check_equal_shapes(federations)
     fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
     at = _begin(folder, fingerprint, resume, overwrite)
     rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
@@ -100,7 +105,6 @@ def execute(
         simulation = Simulation(
             job, seeds[part.seeds], federations[part.seeds], settings[part.settings]
         )
-        simulation.compile()
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
         state = _train(
@@ -113,6 +117,22 @@ def execute(
     if folder is not None:
         checkpoint.remove(folder)
     return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
+
+
+def _check_equal_shapes(federations: Sequence[Federation]) -> None:
+    """Federations of different seeds must hold as many records in each silo."""
+    first = federations[0]
+    for other in federations[1:]:
+        if (
+            other.names != first.names
+            or other.input_shape != first.input_shape
+            or not np.array_equal(other.train_counts, first.train_counts)
+            or not np.array_equal(other.test_counts, first.test_counts)
+        ):
+            raise SilodpError(
+                f"Data {first.name!r} have other silos or record counts from one seed to the next: "
+                "a split must keep each silo's counts."
+            )
 
 
 def _begin(
@@ -165,26 +185,61 @@ def _train(
     total = parts * rounds[-1]
 
     def save() -> None:
-        if folder is not None and evaluations:
-            history = [*histories, np.stack(evaluations)]
+        if folder is not None:
+            history = [*histories, np.array(evaluations)]
             leaves = checkpoint.flatten(state)
             checkpoint.save(folder, Checkpoint(fingerprint, number, done, history, leaves))
 
-    try:
-        for stop in rounds[len(evaluations) :]:
-            # The new state takes the old one's memory, so what can be saved is replaced at once.
-            state, metric = simulation.advance(state, done, stop)
-            done = stop
-            evaluations.append(metric)
-            reporter.trained(number * rounds[-1] + done, total, float(np.nanmean(metric)))
-            if time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                save()
-                saved = time.perf_counter()
-    except KeyboardInterrupt:
-        save()
-        raise
-    histories.append(np.stack(evaluations))
+    at_once = 1  # rounds in one call: as many as pass between two reports
+    latest = math.nan
+    with _interrupts_between_calls() as interrupted:
+        try:
+            while done < rounds[-1]:
+                evaluation = rounds[len(evaluations)]
+                stop = min(done + at_once, evaluation)
+                began = time.perf_counter()
+                state, metric = simulation.advance(state, done, stop, stop == evaluation)
+                ended = time.perf_counter()
+                at_once = max(1, int(SECONDS_BETWEEN_REPORTS * (stop - done) / (ended - began)))
+                done = stop
+                if done == evaluation:
+                    evaluations.append(metric)
+                    latest = float(np.mean(metric))
+                reporter.trained(number * rounds[-1] + done, total, latest)
+                if interrupted():
+                    raise KeyboardInterrupt
+                if ended - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                    save()
+                    saved = ended
+        except KeyboardInterrupt:
+            save()
+            raise
+    histories.append(np.array(evaluations))
     return state
+
+
+@contextlib.contextmanager
+def _interrupts_between_calls() -> Iterator[Callable[[], bool]]:
+    """Holds back the first Ctrl-C (or SIGTERM), so that a state is not lost half-way.
+
+    Yields a function that says whether one came. A second one is not held back.
+    """
+    came = []
+
+    def note(number: int, _) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter) -> None:

@@ -55,6 +55,9 @@ METHODS: dict[str, MethodEntry] = {
 }
 
 
+METHOD_OPTIONS = tuple(dict.fromkeys(o for entry in METHODS.values() for o in entry.options))
+
+
 def get_method(name: str) -> MethodEntry:
     """The method of that name."""
     if name in METHODS:

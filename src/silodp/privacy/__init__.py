@@ -1,0 +1,1 @@
+"""Policies, plans, queries and their cost."""

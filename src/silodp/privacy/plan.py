@@ -6,7 +6,8 @@ costs and what it does cannot drift apart.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from silodp.errors import SilodpError
 from silodp.privacy.accounting import Accountant
@@ -132,18 +133,32 @@ def make_plans(
         for silo, n, policy in zip(silos, records, policies, strict=True)
     ]
     requests = [
-        CalibrationRequest(_event_of(draft), policy.epsilon, _delta_for_steps(draft))
+        CalibrationRequest(
+            partial(training_event, rate=draft.sampling_rate, steps=draft.total_steps),
+            policy.epsilon,
+            _delta_for_steps(draft),
+            label=f"Silo {draft.silo!r}",
+        )
         for draft, policy in zip(drafts, policies, strict=True)
     ]
     calibrations = calibrate_many(requests, accountant, progress=progress)
     return tuple(
-        SiloPlan(**draft, noise_multiplier=c.noise_multiplier, epsilon=c.epsilon)
+        replace(draft, noise_multiplier=c.noise_multiplier, epsilon=c.epsilon)
         for draft, c in zip(drafts, calibrations, strict=True)
     )
 
 
-def _draft(silo, n, policy, schedule, settings, accountant, heavy, unproven) -> dict:
-    """All of a plan but its noise."""
+def _draft(
+    silo: str,
+    n: int,
+    policy: Policy,
+    schedule: Schedule,
+    settings: TrainingSettings,
+    accountant: Accountant,
+    heavy: bool,
+    unproven: tuple[str, ...],
+) -> SiloPlan:
+    """A plan whose noise is yet to be calibrated."""
     if n < settings.batch_size and settings.small_silos == "refuse":
         raise SilodpError(
             f"Silo {silo!r} has {n} training records, fewer than the batch size "
@@ -157,7 +172,7 @@ def _draft(silo, n, policy, schedule, settings, accountant, heavy, unproven) -> 
         slots = slots_for(n, batch, overflow_chance(policy.epsilon, policy.delta, total))
     else:
         slots = n if draw == "every" else batch
-    return dict(
+    return SiloPlan(
         silo=silo,
         records=n,
         batch=batch,
@@ -167,16 +182,14 @@ def _draft(silo, n, policy, schedule, settings, accountant, heavy, unproven) -> 
         draw=draw,
         slots=slots,
         sampling_rate=charged_rate(draw, n, batch),
+        noise_multiplier=math.nan,
+        epsilon=policy.epsilon,
         delta=policy.delta,
         accountant=accountant,
         unproven=unproven,
     )
 
 
-def _event_of(draft: dict):
-    return lambda sigma: training_event(sigma, draft["sampling_rate"], draft["total_steps"])
-
-
-def _delta_for_steps(draft: dict) -> float:
+def _delta_for_steps(draft: SiloPlan) -> float:
     """What is left of delta once draws that do not fit their slots are paid for."""
-    return draft["delta"] * (1 - OVERFLOW_SHARE if draft["draw"] == "gaps" else 1)
+    return draft.delta * (1 - OVERFLOW_SHARE if draft.draw == "gaps" else 1)

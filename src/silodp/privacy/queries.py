@@ -58,21 +58,24 @@ class PassShape(NamedTuple):
 
 
 class SiloRecords(NamedTuple):
-    """The records of one silo, padded, with the public numbers that sampling needs."""
+    """The records of one silo, padded, with the public numbers that sampling needs.
+
+    Engines add leading axes, and hold NumPy arrays or JAX's: the fields are arrays of either kind.
+    """
 
     features: Any  # a pytree of [rows, ...]
-    y: Array  # [rows]
-    records: Array  # n_k
-    batch: Array  # expected batch size b_k
-    steps: Array  # steps of a pass
-    threshold: Array  # see `sampling.threshold_of`
+    y: Any  # [rows]
+    records: Any  # n_k
+    batch: Any  # expected batch size b_k
+    steps: Any  # steps of a pass
+    threshold: Any  # see `sampling.threshold_of`
 
 
 class SiloNoise(NamedTuple):
     """The privacy of one silo in one run: both come out of its plan."""
 
-    clip: Array  # infinite without privacy
-    scale: Array  # standard deviation of the noise on the clipped sum; 0 without privacy
+    clip: Any  # infinite without privacy
+    scale: Any  # standard deviation of the noise on the clipped sum; 0 without privacy
 
 
 class Queries:
@@ -143,8 +146,8 @@ def training_pass(
 
     def step(carry, inputs):
         p, state = carry
-        number, index, mask, unit = inputs
-        features, y = _take(silo, index)
+        number, rows, mask, unit = inputs
+        features, y = _take(silo, rows)
         penalty = penalty_gradient(p)
         inside = penalty if regulariser == "inside" else None
         total = model.clipped_sum(p, features, y, mask, noise.clip, inside)
@@ -157,12 +160,12 @@ def training_pass(
             new = jax.tree.map(lambda a, b: jnp.where(number < silo.steps, a, b), new, carry)
         return new, None
 
-    inputs = (jnp.arange(shape.steps), batches.index, batches.mask, noises)
+    inputs = (jnp.arange(shape.steps), batches.rows, batches.mask, noises)
     (params, _), _ = jax.lax.scan(step, (params, optimise.init(params)), inputs)
     return params
 
 
-def _take(silo: SiloRecords, index: Array | None) -> tuple[Any, Array]:
-    if index is None:
+def _take(silo: SiloRecords, rows: Array | None) -> tuple[Any, Array]:
+    if rows is None:
         return silo.features, silo.y
-    return jax.tree.map(lambda a: a[index], (silo.features, silo.y))
+    return jax.tree.map(lambda a: a[rows], (silo.features, silo.y))

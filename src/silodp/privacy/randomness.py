@@ -1,9 +1,9 @@
 """Where randomness comes from: random words, each with an address.
 
 A word is a hash (Threefry-2x32) of the key of its training pass, the step, what it is for, and its
-place. So draws do not depend on how silos are padded or grouped, and an engine can draw the words of
-all silos in one operation: random numbers are the larger part of the work of a small model's step,
-and by far of the time to compile it.
+place. So draws do not depend on how silos are padded or grouped, and an engine can draw the words
+of all silos in one operation: random numbers are the larger part of the work of a small model's
+step, and by far of the time to compile it.
 """
 
 from collections.abc import Sequence

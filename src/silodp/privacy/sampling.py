@@ -41,7 +41,7 @@ OVERFLOW_SHARE = 1e-3
 class Batches(NamedTuple):
     """The batches of one pass: which records (None: all, in order) and which slots count."""
 
-    index: Array | None  # [steps, slots] into the silo's records
+    rows: Array | None  # [steps, slots] into the silo's records
     mask: Array  # [steps, slots], 1.0 where a record was drawn
 
 

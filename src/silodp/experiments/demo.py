@@ -1,0 +1,89 @@
+"""The first thing to run: three methods, three budgets in one federation, and the paper's bump.
+
+A third of the silos each asks for strict, medium and generous privacy. The picture shows the error
+of MR-MTL against lambda: with privacy the best lambda lies between local training and FedAvg, and
+further towards FedAvg than without.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from silodp.engines.execution import Reporter
+from silodp.experiments.pictures import COLOURS, METRIC_NAMES, new_figure, save
+from silodp.result import Result, write_text
+from silodp.run import sweep
+
+BUDGETS = (1.0, 3.0, 10.0)
+LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+SILOS = 12
+SEEDS = 5
+
+
+def run_demo(out: Path, reporter: Reporter) -> tuple[list[Result], Path]:
+    """Trains all, writes each result into a folder of its own, and draws the picture."""
+    policies = [
+        write_text(out / "policies.toml", _policies(BUDGETS)),
+        write_text(out / "no-privacy.toml", _policies((math.inf,))),
+    ]
+
+    def train(method: str, lams: Sequence[float]) -> list[Result]:
+        return sweep(
+            data="synthetic",
+            method=method,
+            lam=lams,
+            policies=policies,
+            silos=SILOS,
+            seeds=SEEDS,
+            reporter=reporter,
+        )
+
+    # The grid's last axis moves fastest: private, not private, private, ...
+    local, open_local = train("local", LAMBDAS[:1])
+    fedavg, open_fedavg = train("fedavg", LAMBDAS[:1])
+    curves = train("mrmtl", LAMBDAS)
+    private, without = curves[::2], curves[1::2]
+    best = min(private, key=lambda result: result.mean)
+    for result in (local, fedavg, best):
+        result.write(out / result.method)
+    picture = draw_bump(
+        [
+            ("private", private, local, fedavg),
+            ("without privacy", without, open_local, open_fedavg),
+        ],
+        out / "bump.png",
+        title=f"{SILOS} silos, a third each at epsilon {', '.join(f'{b:g}' for b in BUDGETS)}",
+    )
+    return [local, fedavg, best], picture
+
+
+def _policies(budgets: Sequence[float]) -> str:
+    lines = ["# Each silo's own privacy budget for this run."]
+    for number in range(SILOS):
+        epsilon = budgets[number % len(budgets)]
+        lines.append(f'[silos."silo-{number + 1:02d}"]\nepsilon = {epsilon}')
+    return "\n".join(lines) + "\n"
+
+
+def draw_bump(
+    groups: Sequence[tuple[str, Sequence[Result], Result, Result]], path: Path, title: str
+) -> Path:
+    """The metric against lambda, one curve for each (name, sweep, local, fedavg).
+
+    Local training and FedAvg are the two ends that lambda moves between: dotted and dashed lines.
+    """
+    figure, axes = new_figure(7.2, 4.6)
+    for (name, results, local, fedavg), colour in zip(groups, COLOURS, strict=False):
+        lams = [result.options["lam"] for result in results]
+        means = [result.mean for result in results]
+        errors = [result.std / len(result.test["per_seed"]) ** 0.5 for result in results]
+        axes.errorbar(
+            lams, means, yerr=errors, color=colour, marker="o", capsize=2, label=f"MR-MTL, {name}"
+        )
+        axes.axhline(local.mean, color=colour, linestyle=":", label=f"local, {name}")
+        axes.axhline(fedavg.mean, color=colour, linestyle="--", label=f"FedAvg, {name}")
+    axes.set_xscale("log")
+    axes.set(xlabel="lambda (right: federate more)", ylabel=METRIC_NAMES[groups[0][1][0].metric])
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    return save(figure, path)
