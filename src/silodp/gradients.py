@@ -54,13 +54,14 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         outputs = x @ params
         residual = jax.grad(lambda out: loss(out, y).sum())(outputs)
         columns = residual if residual.ndim == 2 else residual[:, None]
-        if offset is None:
-            norm = x_norm * _row_norm(columns)
-        else:
+        norm = plain = x_norm * _row_norm(columns)
+        if offset is not None:
             shift = x @ offset
             inner = jnp.sum(columns * shift.reshape(columns.shape), axis=1)
-            squared = (x_norm * _row_norm(columns)) ** 2 + 2 * inner + jnp.sum(offset**2)
-            norm = jnp.sqrt(jnp.maximum(squared, 0.0))
+            squared = plain**2 + 2 * inner + jnp.sum(offset**2)
+            # A pull of zero must change nothing, not even a last digit.
+            pulled = jnp.any(offset != 0)
+            norm = jnp.where(pulled, jnp.sqrt(jnp.maximum(squared, 0.0)), plain)
         scale = mask * clip_factor(norm, clip)
         scaled = scale.reshape(scale.shape + (1,) * (residual.ndim - 1)) * residual
         total = x.T @ scaled
@@ -90,7 +91,7 @@ def generic_clipped_sum(
         gradient = jax.grad(loss_of_one)(params)
         if offset is not None:
             gradient = jax.tree.map(jnp.add, gradient, offset)
-        factor = clip_factor(optax.global_norm(gradient), clip)
+        factor = clip_factor(optax.tree.norm(gradient), clip)
         return jax.tree.map(lambda g: factor * g, gradient)
 
     def clipped_sum(params, features, y, mask, clip, offset=None):

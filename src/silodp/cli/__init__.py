@@ -18,7 +18,7 @@ class _Commands(TyperGroup):
     """Errors that the user can mend are one sentence and exit code 2, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         try:
             return super().invoke(ctx)
         except SilodpError as error:

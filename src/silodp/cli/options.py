@@ -43,7 +43,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(name: str) -> inspect.Parameter:
     option = next(f for f in fields(RunOptions) if f.name == name)
-    shown = "" if option.default is None else f" [default: {option.default}]"
+    shown = "" if option.default is None else f" (default: {option.default})"
     annotation = Annotated[
         _plain_type(_HINTS[name]) | None,  # type: ignore[operator]
         typer.Option(help=option.metadata["help"] + shown, show_default=False),
@@ -89,7 +89,7 @@ def _converted(path: Path, name: str, value: Any, kind: type) -> Any:
     }[kind]
     if not fits:
         raise SilodpError(
-            f"Config file {path}: {name} is {value!r}, which is not a {kind.__name__}: correct it."
+            f"Config file {path}: {name} is {value!r}, not of type {kind.__name__}: correct it."
         )
     # A path in a config file is meant from where that file is.
     return path.parent / str(value) if kind is Path else kind(value)

@@ -32,7 +32,7 @@ EVERY_UP_TO_HEAVY = 1.5
 # exact): it keeps the probability of every gap far above the resolution of the random numbers.
 LONGEST_GAP = 8.0
 # Single precision moves the rate at which "gaps" draws a record, whatever else was drawn, by less
-# than this (tests enumerate all 2^24 random numbers). The accountant charges for rate + slack.
+# than this (tests work out the probability of every gap). The accountant charges for rate + slack.
 RATE_SLACK = 2.0**-16
 # The share of delta that pays for draws which do not fit into the slots.
 OVERFLOW_SHARE = 1e-3
@@ -108,7 +108,7 @@ def draw_batches(
         return Batches(None, mask.astype(jnp.float32))
     if draw == "gaps":
         rate = batch.astype(jnp.float32) / records.astype(jnp.float32)
-        gap, drawn = gap_of(words >> 8, rate)
+        gap, drawn = gap_of(words, rate)
         index = jnp.cumsum(gap + drawn, axis=1) - 1
         mask = drawn & (index < records)
         return Batches(jnp.where(mask, index, 0), mask.astype(jnp.float32))
@@ -127,9 +127,10 @@ def _shuffle(words: Array, steps: int, slots: int, records: Array, batch: Array)
     return Batches(index, jnp.broadcast_to(mask, index.shape).astype(jnp.float32))
 
 
-def gap_of(bits: Array, rate: Array) -> tuple[Array, Array]:
-    """Random 24-bit numbers -> how many records are passed over, and whether one is then drawn."""
-    uniform = (bits + 1).astype(jnp.float32) * jnp.float32(2.0**-24)  # in (0, 1]
+def gap_of(words: Array, rate: Array) -> tuple[Array, Array]:
+    """Random words -> how many records are passed over, and whether one is then drawn."""
+    # In (0, 1]; small numbers, which make long gaps, keep all 32 bits.
+    uniform = (words.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-32)
     longest = jnp.ceil(LONGEST_GAP / rate)
     gap = jnp.floor(jnp.log(uniform) / jnp.log1p(-rate))
     return jnp.minimum(gap, longest).astype(jnp.int32), gap < longest
