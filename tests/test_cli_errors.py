@@ -14,6 +14,7 @@ import scipy.io
 
 TABLE = ("--silo-column", "silo", "--target", "score", "--epsilon", "3", "--rounds", "2")
 SMALL = ("--silos", "2", "--rounds", "2")
+TINY = ("--silos", "1", "--rounds", "1")  # where it comes to training
 
 
 def table(rows=40, silos=("north", "south")):
@@ -267,10 +268,14 @@ def test_corrupt_school(refused, file, content):
 
 
 def test_truncated_school(refused, file, tmp_path):
-    scipy.io.savemat(tmp_path / "school.mat", {"X": np.ones((50, 28)), "Y": np.ones((50, 1))})
+    cells = {name: np.empty((1, 2), dtype=object) for name in "XY"}
+    for school in (0, 1):
+        cells["X"][0, school], cells["Y"][0, school] = np.ones((50, 28)), np.ones((50, 1))
+    scipy.io.savemat(tmp_path / "school.mat", cells)
     whole = (tmp_path / "school.mat").read_bytes()
     path = file("school.mat", whole[: len(whole) // 2])
     text = refused("--data", "school", "--epsilon", "3", "--data-dir", path.parent)
+    assert "school.mat cannot be read as a MATLAB file (it is cut short)" in text
     assert "silodp data get school" in text
 
 
@@ -456,7 +461,7 @@ def test_seed_that_is_too_large(refused):
 
 @pytest.mark.xfail(strict=True, reason="taken, and then the learning rate is blamed")
 def test_infinite_clip(refused):
-    assert "--clip is " in refused("--epsilon", "3", "--clip", "inf", *SMALL)
+    assert "--clip is " in refused("--epsilon", "3", "--clip", "inf", *TINY)
 
 
 def test_no_budget(refused):
@@ -479,7 +484,7 @@ def test_what_cannot_be_parsed(cli, tmp_path, args):
 
 
 def test_training_that_diverges(refused):
-    text = refused("--epsilon", "3", "--lr", "1e30", *SMALL)
+    text = refused("--epsilon", "3", "--lr", "1e30", *TINY)
     assert "Silo 'silo-01': the model is not finite any more" in text
     assert "lower --lr" in text
 
@@ -554,14 +559,14 @@ def test_config_with_a_bad_value(refused, file, content, told):
 def test_flags_go_before_the_config(cli, file, tmp_path):
     config = file(
         "run.toml",
-        "silos = 2\nrounds = 9\nbatch-size = 20\nlr = 0.3\nepsilon = inf\nmethod = 'local'",
+        "silos = 1\nrounds = 9\nbatch-size = 20\nlr = 0.3\nepsilon = inf\nmethod = 'local'",
     )
     done = cli("run", "--config", config, "--rounds", 2, "--lr", 0.1, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.stderr
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     options = result["options"]
     assert (options["rounds"], options["lr"]) == (2, 0.1)
-    assert (options["batch_size"], options["silos"], options["epsilon"]) == (20, 2, "inf")
+    assert (options["batch_size"], options["silos"], options["epsilon"]) == (20, 1, "inf")
     assert result["method"] == options["method"] == "local"
 
 
@@ -601,14 +606,15 @@ def test_finished_run_is_kept(cli, sentence, finished):
     assert os.listdir(finished) == ["result.json"]
 
 
-@pytest.mark.parametrize("args", [("--lr", "1e30"), ("--batch-size", "1000000")])
-def test_finished_run_is_kept_if_its_successor_fails(cli, sentence, finished, args):
-    sentence(cli("run", *SMALL, "--epsilon", 3, "--out", finished, "--overwrite", *args))
-    assert [name for name in os.listdir(finished) if name != "result.json"] == []
+def test_finished_run_is_kept_if_its_successor_is_refused(cli, sentence, finished):
+    args = (*SMALL, "--epsilon", 3, "--batch-size", 1000000)
+    sentence(cli("run", *args, "--out", finished, "--overwrite"))
+    assert (finished / "result.json").read_text() == "{}"
+    assert os.listdir(finished) == ["result.json"]
 
 
 def test_overwrite_replaces(cli, finished):
-    done = cli("run", *SMALL, "--epsilon", "inf", "--out", finished, "--overwrite")
+    done = cli("run", *TINY, "--epsilon", "inf", "--out", finished, "--overwrite")
     assert done.exit_code == 0, done.stderr
     assert json.loads((finished / "result.json").read_text())["data"] == "synthetic"
     assert sorted(os.listdir(finished)) == ["history.png", "result.json"]
@@ -621,7 +627,7 @@ OUT_IS_NOT_CHECKED = "found only after training, and then with a traceback"
 @pytest.mark.parametrize("below", [".", "below"])
 def test_out_that_is_a_file(cli, sentence, file, below):
     path = file("taken", "mine")
-    text = sentence(cli("run", *SMALL, "--epsilon", "inf", "--out", path / below))
+    text = sentence(cli("run", *TINY, "--epsilon", "inf", "--out", path / below))
     assert "taken" in text
     assert "--out" in text
     assert path.read_text() == "mine"
@@ -632,7 +638,7 @@ def test_out_that_is_a_file(cli, sentence, file, below):
 def test_out_that_may_not_be_written(cli, sentence, tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
-    text = sentence(cli("run", *SMALL, "--epsilon", "inf", "--out", folder))
+    text = sentence(cli("run", *TINY, "--epsilon", "inf", "--out", folder))
     assert "--out" in text
     assert os.listdir(folder) == []
 
@@ -643,25 +649,22 @@ def test_out_that_may_not_be_written(cli, sentence, tmp_path):
 def commands(folder):
     """Arguments and what is to be told, of some cases of each kind."""
     with_value("age", 45, np.nan).to_csv(folder / "nan.csv", index=False)
-    with_value("age", 45, np.inf).to_csv(folder / "inf.csv", index=False)
     one_class(table()).to_csv(folder / "one_class.csv", index=False)
     table(20).to_csv(folder / "small.csv", index=False)
     (folder / "cut.parquet").write_bytes(b"PAR1\x15\x04")
     (folder / "school.mat").write_bytes(b"MATLAB 5.0 garbage" * 20)
     (folder / "policies.toml").write_text('[default]\nepsilon = 3\n[silos."silo-1"]\nepsilon = 1')
     (folder / "run.toml").write_text("epsilom = 3")
-    budget = ("--epsilon", "3")
     return {
         "nan": (("--data", folder / "nan.csv", *TABLE), "column 'age' of silo 'south'"),
-        "infinite": (("--data", folder / "inf.csv", *TABLE), "Silo 'south': column 'age'"),
         "one class": (("--data", folder / "one_class.csv", *TABLE), "Silo 'south'"),
         "small silo": (("--data", folder / "small.csv", *TABLE), "--small-silos full-batch"),
         "cut parquet": (("--data", folder / "cut.parquet", *TABLE), "copy it again"),
-        "corrupt school": (("--data", "school", "--data-dir", folder, *budget), "data get school"),
-        "unknown data": (("--data", "scool", *budget), "use 'school'"),
-        "unknown method": (("--method", "mrtml", *budget), "did you mean 'mrmtl'?"),
-        "epsilon": (("--epsilon", "0"), "--epsilon is 0.0: give a number above 0."),
-        "no budget": ((), "add --epsilon"),
+        "corrupt school": (
+            ("--data", "school", "--data-dir", folder, "--epsilon", 3),
+            "data get school",
+        ),
+        "unknown data": (("--data", "scool", "--epsilon", 3), "use 'school'"),
         "policies": ((*SMALL, "--policies", folder / "policies.toml"), "'silo-01'"),
         "config": (("--config", folder / "run.toml"), "use 'epsilon'"),
     }
@@ -682,8 +685,8 @@ def ended(command, tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     [
-        *("nan", "infinite", "one class", "small silo", "cut parquet", "corrupt school"),
-        *("unknown data", "unknown method", "epsilon", "no budget", "policies", "config"),
+        *("nan", "one class", "small silo", "cut parquet"),
+        *("corrupt school", "unknown data", "policies", "config"),
     ],
 )
 def test_real_command(ended, sentence, name):

@@ -61,25 +61,29 @@ def plain_sum(*args):
 
 
 def plain_norms(params, x, loss, y):
-    return plain_sum_and_norms(params, x, loss, y, jnp.ones(len(x)), 1.0)[1]
+    return plain_sum_and_norms(params, x, loss, y, np.ones(len(x), np.float32), 1.0)[1]
 
 
 fast_apply = jax.jit(apply_convnet)
 fast_sum = jax.jit(clipped_gradient_sum, static_argnums=2)
 
 
-def make(case, n=6, seed=0):
+def make(case, seed=0):
+    """Parameters as `init_convnet` shapes them (biases not zero), six images and their labels."""
     shape, outputs, kernel, loss = CASES[case]
-    keys = jax.random.split(jax.random.key(seed), 4)
-    params = init_convnet(keys[0], shape, outputs, kernel)
-    for layer, key in zip(params.values(), jax.random.split(keys[1], 3), strict=True):
-        layer["b"] = 0.1 * jax.random.normal(key, layer["b"].shape)
-    x = jax.random.normal(keys[2], (n, *shape))
-    if loss is cross_entropy:
-        y = jax.random.randint(keys[3], (n,), 0, outputs)
-    else:
-        y = jax.random.normal(keys[3], (n,))
-    return params, x, loss, y
+    rng = np.random.default_rng(seed)
+
+    def normal(shape, deviation):
+        return (deviation * rng.normal(size=shape)).astype(np.float32)
+
+    params = jax.eval_shape(
+        lambda key: init_convnet(key, shape, outputs, kernel), jax.random.key(0)
+    )
+    params = jax.tree.map(lambda leaf: normal(leaf.shape, np.prod(leaf.shape[:-1]) ** -0.5), params)
+    for layer in params.values():
+        layer["b"] *= 0.1
+    y = rng.integers(0, outputs, 6) if loss is cross_entropy else normal(6, 1)
+    return params, normal((6, *shape), 1), loss, y
 
 
 def tree_norm(tree):
@@ -107,7 +111,7 @@ def test_outputs_are_those_of_plain_convolutions(case):
 def test_clipped_sum_is_that_of_vmap_grad(case):
     params, x, loss, y = make(case)
     norms = plain_norms(params, x, loss, y)
-    mask = jnp.ones(len(x))
+    mask = np.ones(len(x), np.float32)
     # The median clips some examples and leaves others as they are.
     for clip in (0.01, float(jnp.median(norms)), jnp.inf):
         expected = plain_sum(params, x, loss, y, mask, clip)
@@ -117,7 +121,7 @@ def test_clipped_sum_is_that_of_vmap_grad(case):
 @pytest.mark.parametrize("case", ["mnist", "adni"])
 def test_chunks_and_their_filling_change_nothing(case, monkeypatch):
     params, x, loss, y = make(case)
-    mask = jnp.array([1.0, 1, 0, 1, 1, 1])
+    mask = np.array([1.0, 1, 0, 1, 1, 1], np.float32)
     expected = plain_sum(params, x, loss, y, mask, 0.5)
     monkeypatch.setattr(convnet, "_chunks", lambda *_: (2, 4))  # 6 images, 2 places to fill
     # A new function, so that no compiled one is reused.
@@ -130,45 +134,45 @@ def test_chunks_and_their_filling_change_nothing(case, monkeypatch):
 @pytest.mark.parametrize("n", [1, 64, 100, 150])
 @pytest.mark.parametrize("case", CASES)
 def test_chunks_hold_every_image(case, n):
-    params, x, _, _ = make(case, n=1)
+    params, x, _, _ = make(case)
     count, size = convnet._chunks(params, (n, *x.shape[1:]))
     assert 0 <= count * size - n < count
 
 
 def test_masked_examples_have_no_influence():
     params, x, loss, y = make("mnist")
-    mask = jnp.array([1.0, 0, 1, 0, 0, 1])
+    mask = np.array([1.0, 0, 1, 0, 0, 1], np.float32)
     clean = fast_sum(params, x, loss, y, mask, 0.7)
     assert_close(clean, plain_sum(params, x, loss, y, mask, 0.7))
     # 1e30 overflows in the forward pass: nothing of it may come through as 0 * inf.
-    dirty = fast_sum(params, x.at[1].set(1e30).at[3:5].set(-7.0), loss, y, mask, 0.7)
+    x[1], x[3:5] = 1e30, -7
+    dirty = fast_sum(params, x, loss, y, mask, 0.7)
     jax.tree.map(np.testing.assert_array_equal, clean, dirty)
-    assert tree_norm(fast_sum(params, x, loss, y, jnp.zeros(6), 0.7)) == 0
+    assert tree_norm(fast_sum(params, x, loss, y, np.zeros(6, np.float32), 0.7)) == 0
 
 
 def test_labels_of_masked_examples_have_no_influence():
     params, x, loss, y = make("adni")
-    mask = jnp.array([1.0, 0, 1, 1, 1, 1])
+    mask = np.array([1.0, 0, 1, 1, 1, 1], np.float32)
     clean = fast_sum(params, x, loss, y, mask, 0.7)
-    dirty = fast_sum(params, x, loss, y.at[1].set(3e38), mask, 0.7)
+    y[1] = 3e38
+    dirty = fast_sum(params, x, loss, y, mask, 0.7)
     jax.tree.map(np.testing.assert_array_equal, clean, dirty)
 
 
 def test_fractional_mask_weighs_the_clipped_gradient():
     params, x, loss, y = make("mnist")
-    mask = jnp.array([0.25, 1, 2, 0, 0.5, 1])
+    mask = np.array([0.25, 1, 2, 0, 0.5, 1], np.float32)
     expected = plain_sum(params, x, loss, y, mask, 0.3)
     assert_close(fast_sum(params, x, loss, y, mask, 0.3), expected)
 
 
-def level(outputs, y):
-    return 0 * outputs[:, 0] + y
-
-
 @pytest.mark.parametrize("clip", [1.0, jnp.inf, 0.0])
 def test_zero_gradients_give_zero(clip):
-    params, x, _, y = make("adni")
-    assert tree_norm(fast_sum(params, x, level, y, jnp.ones(6), clip)) == 0
+    params, x, loss, _ = make("adni")
+    params = jax.tree.map(np.zeros_like, params)  # and labels 0: the loss is at its least
+    y = np.zeros(6, np.float32)
+    assert tree_norm(fast_sum(params, x, loss, y, np.ones(6, np.float32), clip)) == 0
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -177,7 +181,7 @@ def test_no_example_contributes_more_than_the_clip(case, clip):
     params, x, loss, y = make(case, seed=3)
     norms = plain_norms(params, 3 * x, loss, y)
     for i in range(6):
-        one = fast_sum(params, 3 * x, loss, y, jnp.eye(6)[i], clip)
+        one = fast_sum(params, 3 * x, loss, y, np.eye(6, dtype=np.float32)[i], clip)
         assert tree_norm(one) <= clip * (1 + 1e-6)
         assert tree_norm(one) == pytest.approx(min(clip, float(norms[i])), rel=1e-5)
 
@@ -191,40 +195,50 @@ def test_constant_images(case, shade):
     the same, because the winner's patch is.
     """
     params, x, loss, y = make(case)
-    x, mask = jnp.full_like(x, shade), jnp.arange(1.0, 7)  # unequal, so that no two cancel
+    x, mask = (
+        np.full_like(x, shade),
+        np.arange(1, 7, dtype=np.float32),
+    )  # unequal, so that no two cancel
     assert_close(fast_sum(params, x, loss, y, mask, 0.5), plain_sum(params, x, loss, y, mask, 0.5))
 
 
 def test_pooling_gradient_goes_to_the_first_of_the_largest():
-    x = jax.random.randint(jax.random.key(0), (2, 6, 8, 5), 0, 3).astype(jnp.float32)
-    pooled = max_pool(x)
-    delta = jax.random.normal(jax.random.key(1), pooled.shape)
-    expected = jax.jit(jax.grad(lambda x: (max_pool(x) * delta).sum()))(x)
-    windows = x.reshape(2, 3, 2, 4, 2, 5)
-    np.testing.assert_array_equal(convnet._pool(windows, (2, 4)), pooled)
-    deltas = convnet._unpool(windows, (2, 4), pooled, delta)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, (2, 6, 8, 5)).astype(np.float32)
+    delta = rng.normal(size=(2, 3, 4, 5)).astype(np.float32)
+
+    @jax.jit
+    def expected(x):
+        return max_pool(x), jax.grad(lambda x: (max_pool(x) * delta).sum())(x)
+
+    @jax.jit
+    def actual(windows):
+        pooled = convnet._pool(windows, (2, 4))
+        return pooled, convnet._unpool(windows, (2, 4), pooled, jnp.asarray(delta))
+
+    (pooled, gradient), (same, deltas) = expected(x), actual(x.reshape(2, 3, 2, 4, 2, 5))
+    np.testing.assert_array_equal(same, pooled)
     for (i, j), place in zip(convnet.PLACES, deltas, strict=True):
-        np.testing.assert_array_equal(place, expected[:, i::2, j::2])
+        np.testing.assert_array_equal(place, gradient[:, i::2, j::2])
 
 
-def test_works_inside_map_scan_and_vmap():
-    params, x, loss, y = make("mnist", n=4)
-    mask, xs, ys = jnp.ones(2), x.reshape(2, 2, 28, 28, 1), y.reshape(2, 2)
+@pytest.mark.parametrize("loop", ["map", "scan", "vmap"])
+def test_works_inside_loops_over_silos(loop):
+    params, x, loss, y = make("mnist")
+    silos = (np.stack([x, 2 * x]), np.stack([y, y]), np.array([0.5, np.inf], np.float32))
+    mask = np.ones(6, np.float32)
 
     def of_silo(silo):
-        return clipped_gradient_sum(params, silo[0], loss, silo[1], mask, silo[2])
+        return clipped_gradient_sum(params, silo[0], loss, silo[1], jnp.asarray(mask), silo[2])
 
-    def step(total, silo):
-        return jax.tree.map(jnp.add, total, of_silo(silo)), None
-
-    clips = jnp.array([0.5, jnp.inf])
-    each = [plain_sum(params, xs[k], loss, ys[k], mask, clips[k]) for k in range(2)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-    assert_close(jax.jit(lambda silos: lax.map(of_silo, silos))((xs, ys, clips)), stacked)
-    assert_close(jax.jit(jax.vmap(of_silo))((xs, ys, clips)), stacked)
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    total = jax.jit(lambda silos: lax.scan(step, zeros, silos)[0])((xs, ys, clips))
-    assert_close(total, jax.tree.map(lambda leaf: leaf.sum(0), stacked))
+    loops = {
+        "map": lambda silos: lax.map(of_silo, silos),
+        "scan": lambda silos: lax.scan(lambda carry, silo: (carry, of_silo(silo)), 0, silos)[1],
+        "vmap": jax.vmap(of_silo),
+    }
+    each = [plain_sum(params, silos[0][k], loss, y, mask, silos[2][k]) for k in range(2)]
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    assert_close(jax.jit(loops[loop])(silos), expected)
 
 
 def test_initial_weights_are_haikus():

@@ -79,7 +79,7 @@ def test_gaps_draw_at_the_charged_rate_whatever_else_is_drawn(batch, records):
 
 
 def test_words_order_gaps():
-    """The bisection above rests on it: a larger word never gives a longer gap (but for rounding)."""
+    """The bisection above rests on it: a larger word never gives a longer gap."""
     rate = np.float32(64 / 1400)
     ordered = np.sort(np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32))
     gap = np.asarray(gap_of(jnp.asarray(ordered), rate)[0])

@@ -89,7 +89,8 @@ def test_debug_engine_agrees_on_classes(task):
 
 
 def test_debug_engine_names_silo_and_stage():
-    with pytest.raises(silodp.SilodpError, match=r"Silo 'silo \d', round \d+, local training.*--lr"):
+    message = r"Silo 'silo \d', round \d+, local training.*--lr"
+    with pytest.raises(silodp.SilodpError, match=message):
         final(method="local", epsilon=math.inf, lr=1e30, rounds=20, engine="debug", seeds=1)
 
 

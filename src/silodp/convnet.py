@@ -15,7 +15,17 @@ what the cores can do. Here every convolution is a matrix product over the whole
 - The linear layer's gradient is an outer product, so its norm needs no gradient.
 - Images go through in chunks whose patches stay in cache.
 
-FIGURES
+One DP-SGD step (gradients, clip, sum, noise, update) of 100 images, two shared cores, best of 15:
+
+               vmap(grad)    Opacus 1.6 (torch 2.13)    here
+    MNIST        99 ms           52 ms                  18 ms
+    CIFAR-10    152 ms           75 ms                  30 ms
+
+About two thirds of what is left is matrix products, at some 80 GF/s a core. Not taken: Winograd's
+convolution (fewer products, but as measured XLA loses more in the transforms, and compiles twice
+as long), and ghost norms (twice the arithmetic of each example's gradient, which is then read again
+for next to nothing). Loop over silos with `lax.map` or `lax.scan`, at the same speed; `vmap`
+measured 1.4 to 1.7 times slower, because a chunk then no longer fits the cache.
 """
 
 from collections.abc import Callable
@@ -31,7 +41,8 @@ Loss = Callable[[jax.Array, jax.Array], jax.Array]
 
 CHANNELS = (32, 64)
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))  # of a pooling window, in row-major order
-_CHUNK_BYTES = 3_500_000  # of the second convolution's patches; 1 to 6 MB measured much the same
+# Of the second convolution's patches: 1 to 5 MB measured alike, and 11 MB twice as slow.
+_CHUNK_BYTES = 3_500_000
 
 
 def init_convnet(

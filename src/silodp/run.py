@@ -18,9 +18,9 @@ import numpy as np
 from silodp import datasets
 from silodp.datasets import Defaults
 from silodp.datasets.source import one_of
+from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import Execution, Reporter, execute
 from silodp.engines.job import Job, Setting
-from silodp.engines.simulation import use_all_cores
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Task
 from silodp.methods import MethodEntry, get_method
@@ -251,7 +251,7 @@ def sweep(
     plans = _plans(asked, first, method, model, reporter)
     planned = time.perf_counter()
 
-    use_all_cores()
+    prepare_jax()
     job = _job(asked[0], first, method, model)
     settings = [
         Setting(one.lr or 0.0, plan, {name: getattr(one, name) for name in method.options})

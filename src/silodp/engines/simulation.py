@@ -8,8 +8,6 @@ Whatever a run does follows from its seed and setting alone: it gives the same n
 within a sweep.
 """
 
-import contextlib
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,16 +32,6 @@ class State(NamedTuple):
 
     server: Any  # [seeds, settings, ...]
     silos: tuple[Any, ...]  # [seeds, silos, settings, ...] for each group
-
-
-def use_all_cores() -> None:
-    """Gives JAX one CPU device a core, if JAX has not started yet.
-
-    Runs are then spread over the cores; a single CPU device leaves most of them idle.
-    """
-    # If JAX is running already, its devices are what there is.
-    with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 class Simulation:

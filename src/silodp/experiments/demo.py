@@ -15,7 +15,7 @@ from silodp.result import Result, write_text
 from silodp.run import sweep
 
 BUDGETS = (1.0, 3.0, 10.0)
-LAMBDAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+LAMBDAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 SILOS = 12
 SEEDS = 5
 
@@ -48,7 +48,7 @@ def run_demo(out: Path, reporter: Reporter) -> tuple[list[Result], Path]:
         result.write(out / result.method)
     picture = draw_bump(
         [
-            ("private", private, local, fedavg),
+            ("with privacy", private, local, fedavg),
             ("without privacy", without, open_local, open_fedavg),
         ],
         out / "bump.png",
@@ -66,24 +66,37 @@ def _policies(budgets: Sequence[float]) -> str:
 
 
 def draw_bump(
-    groups: Sequence[tuple[str, Sequence[Result], Result, Result]], path: Path, title: str
+    panels: Sequence[tuple[str, Sequence[Result], Result, Result]], path: Path, title: str
 ) -> Path:
-    """The metric against lambda, one curve for each (name, sweep, local, fedavg).
+    """The metric against lambda, a panel for each (name, sweep, local, fedavg).
 
-    Local training and FedAvg are the two ends that lambda moves between: dotted and dashed lines.
+    Local training and FedAvg are the two ends that lambda moves between: lines across the panel.
     """
-    figure, axes = new_figure(7.2, 4.6)
-    for (name, results, local, fedavg), colour in zip(groups, COLOURS, strict=False):
+    figure, all_axes = new_figure(9.2, 4.2, panels=len(panels))
+    figure.suptitle(title, fontsize=11)
+    for axes, (name, results, local, fedavg) in zip(all_axes, panels, strict=True):
         lams = [result.options["lam"] for result in results]
         means = [result.mean for result in results]
         errors = [result.std / len(result.test["per_seed"]) ** 0.5 for result in results]
+        best = min(range(len(means)), key=lambda number: means[number])
+        axes.axhline(local.mean, color=COLOURS[1], linestyle=":", linewidth=2, label="local")
+        axes.axhline(fedavg.mean, color=COLOURS[2], linestyle="--", linewidth=2, label="FedAvg")
         axes.errorbar(
-            lams, means, yerr=errors, color=colour, marker="o", capsize=2, label=f"MR-MTL, {name}"
+            lams, means, yerr=errors, color=COLOURS[0], marker="o", capsize=2, label="MR-MTL"
         )
-        axes.axhline(local.mean, color=colour, linestyle=":", label=f"local, {name}")
-        axes.axhline(fedavg.mean, color=colour, linestyle="--", label=f"FedAvg, {name}")
-    axes.set_xscale("log")
-    axes.set(xlabel="lambda (right: federate more)", ylabel=METRIC_NAMES[groups[0][1][0].metric])
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+        axes.plot(
+            lams[best], means[best], color=COLOURS[0], marker="*", markersize=16, linestyle="none"
+        )
+        axes.annotate(
+            f"best: lambda {lams[best]:g}",
+            (lams[best], means[best]),
+            xytext=(0, -18),
+            textcoords="offset points",
+            ha="center",
+        )
+        axes.set_xscale("log")
+        axes.set(title=name, xlabel="lambda (to the right: federate more)")
+        axes.margins(y=0.15)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    all_axes[0].set_ylabel(METRIC_NAMES[panels[0][1][0].metric] + ", ± standard error")
     return save(figure, path)

@@ -4,26 +4,24 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from silodp.result import Result
 
-# Okabe and Ito's colours: told apart by colour-blind readers; line styles do the same in grey.
+# Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-STYLES = ("-", "--", "-.", ":")
 METRIC_NAMES = {"mse": "test MSE (lower is better)", "accuracy": "test accuracy"}
 
 
-def new_figure(width: float = 6.4, height: float = 4.2) -> tuple[Figure, Axes]:
-    """A figure that needs no screen."""
-    matplotlib.use("Agg")
+def new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure (that needs no screen) with panels side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    all_axes = figure.subplots(1, panels, squeeze=False)[0].tolist()
+    for axes in all_axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, all_axes
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -35,7 +33,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 def draw_history(results: Sequence[Result], path: Path) -> Path:
     """The test metric against rounds: mean and band (one standard deviation) over seeds."""
-    figure, axes = new_figure()
+    figure, (axes,) = new_figure(6.4, 4.2)
     for number, result in enumerate(results):
         rounds = [point["round"] for point in result.history]
         means = [point["mean"] for point in result.history]

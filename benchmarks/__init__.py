@@ -1,0 +1,1 @@
+"""How fast silodp is, side by side with the plain way and with Opacus."""

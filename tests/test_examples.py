@@ -1,0 +1,43 @@
+"""Every example runs, as a user would run it."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize("name", ["own_data.py", "own_model.py", "plain_mrmtl.py"])
+def test_example_runs(name, capsys):
+    if name == "own_model.py":
+        pytest.importorskip("equinox")
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_plain_version_does_what_the_engine_does():
+    """Without noise and clip, on full batches, nothing is random: equal models."""
+    import silodp
+
+    rng = np.random.default_rng(0)
+    silos, records = [], []
+    for k in range(3):
+        x = rng.normal(size=(20, 3))
+        y = x @ rng.normal(size=3)
+        silos.append((np.c_[x, np.ones(20)], y))
+        records.append(silodp.Silo(f"s{k}", silodp.Records(x, y), silodp.Records(x, y)))
+    plain = runpy.run_path(str(EXAMPLES / "plain_mrmtl.py"))["mrmtl"]
+    models, _ = plain(silos, rounds=7, lam=0.4, clip=1e9, noise=0.0, batch=20)
+    result = silodp.run(
+        federation=silodp.Federation("f", tuple(records), "regression"),
+        method="mrmtl",
+        lam=0.4,
+        epsilon=float("inf"),
+        rounds=7,
+        lr=0.1,
+        batch_size=20,
+        keep_models=True,
+    )
+    np.testing.assert_allclose(result.models[0], models, rtol=1e-4, atol=1e-6)
