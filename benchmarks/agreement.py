@@ -12,7 +12,8 @@ from benchmarks import convnets, plain_loop
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.workloads import made_up
 from silodp import Federation, Policy, get_model
-from silodp.engines.simulation import Job, Setting, Simulation
+from silodp.engines.job import Job, Setting
+from silodp.engines.simulation import Simulation
 from silodp.methods import get_method
 from silodp.privacy.plan import TrainingSettings, make_plans
 from silodp.privacy.queries import Schedule

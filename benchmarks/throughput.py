@@ -27,7 +27,7 @@ from benchmarks import convnets, machine, plain_loop, scaling, workloads
 from benchmarks.agreement import check_agreement
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.workloads import LAMBDA, Work
-from silodp.engines.simulation import use_all_cores
+from silodp.engines.devices import prepare_jax
 
 CASES = ("a", "b", "c", "total", "scaling")
 LOOP_ROUNDS, OPACUS_ROUNDS = 4, 2
@@ -153,15 +153,18 @@ def sweep_case(
         result = silodp.sweep(**work.options, **asked)[0]
         return result.seconds["train"] / work.runs, result
 
-    # The first also calibrates the noise, which the peers are given.
-    _, result = ours(grid)
-    peers = Peers(work, [silo["noise_multiplier"] for silo in result.privacy], opacus, full)
     times: dict[str, list[float]] = {"grid": [], "seeds": []}
+    peers: Peers | None = None
     for _ in range(repeats):
+        seconds, result = ours(grid)
+        times["grid"].append(seconds)
+        # The peers take the noise that the first sweep calibrated.
+        noise = [silo["noise_multiplier"] for silo in result.privacy]
+        peers = peers or Peers(work, noise, opacus, full)
         peers.time_loop()
-        times["grid"].append(ours(grid)[0])
-        peers.time_opacus()
         times["seeds"].append(ours(many_seeds)[0])
+        peers.time_opacus()
+    assert peers is not None
     rows = []
     for kind, case, of, shared in (
         ("grid", letter, f"{work.seeds} seeds x {len(work.lambdas)}", GRID),
@@ -303,7 +306,7 @@ def find_opacus() -> ModuleType | None:
 
 def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Runs the cases, prints the tables and gives the objects of `--json`."""
-    use_all_cores()  # before JAX starts; the peers' steps are on the first device
+    prepare_jax()  # before JAX starts; the peers' steps are on the first device
     opacus, quick = find_opacus(), asked.quick
     about = machine.describe()
     if opacus is None:

@@ -58,7 +58,7 @@ def refused(cli, sentence, tmp_path):
     def call(*args):
         out = tmp_path / "out"
         text = sentence(cli("run", "--out", out, *args))
-        assert not out.exists()
+        assert not out.exists() or not os.listdir(out)
         return text
 
     return call
@@ -169,9 +169,8 @@ def test_silo_with_one_class(refused_table):
     assert "leave the silo out" in text
 
 
-@pytest.mark.xfail(strict=True, reason="the class is named by its number, -1")
 def test_silo_with_one_class_names_it_as_the_table_does(refused_table):
-    assert "'no'" in refused_table(one_class(table()))
+    assert "column 'score' holds one class only (no)" in refused_table(one_class(table()))
 
 
 def test_one_class_in_all_silos(refused_table):
@@ -330,18 +329,17 @@ def test_unknown_data_set(refused):
 
 def test_unknown_method(refused):
     text = refused("--method", "mrtml", "--epsilon", "3")
-    assert "Method 'mrtml' is unknown: did you mean 'mrmtl'?" in text
+    assert "Method 'mrtml' is unknown: use 'mrmtl'," in text
 
 
 def test_unknown_model(refused):
     text = refused("--model", "liner", "--epsilon", "3")
-    assert "Model 'liner' is unknown: choose one of linear, " in text
+    assert "Model 'liner' is unknown: use 'linear', " in text
 
 
-@pytest.mark.xfail(strict=True, reason="models are listed in their own order")
 def test_unknown_model_names_the_closest(refused):
     text = refused("--model", "sofmax", "--epsilon", "3")
-    assert "did you mean 'softmax'" in text
+    assert "use 'softmax'" in text
 
 
 @pytest.mark.parametrize(
@@ -414,10 +412,10 @@ def test_names_are_printed_as_they_are(refused):
         ("epsilon", ("0", "-1", "nan", "-inf"), "above 0"),
         ("delta", ("0", "1", "2", "-1", "nan", "inf"), "above 0 and below 1"),
         ("lr", ("0", "-1", "nan"), "above 0"),
-        ("lr", ("inf",), "finite"),
+        ("lr", ("inf",), "below 1e+30"),
         ("clip", ("0", "-1", "nan"), "above 0"),
         ("lam", ("-1", "nan"), "at least 0"),
-        ("lam", ("inf",), "finite"),
+        ("lam", ("inf",), "below 1e+30"),
         ("finetune-fraction", ("-0.1", "1.1", "nan"), "from 0 to 1"),
         ("rounds", ("0", "-1"), "at least 1"),
         ("batch-size", ("0", "-1"), "at least 1"),
@@ -459,7 +457,6 @@ def test_seed_that_is_too_large(refused):
     )
 
 
-@pytest.mark.xfail(strict=True, reason="taken, and then the learning rate is blamed")
 def test_infinite_clip(refused):
     assert "--clip is " in refused("--epsilon", "3", "--clip", "inf", *TINY)
 
@@ -548,7 +545,7 @@ def test_config_that_is_not_sound(refused, file, tmp_path, content, told):
         ("epsilon = -3", "--epsilon is -3"),
         ("epsilon = nan", "--epsilon is nan"),
         ("epsilon = 3\ndelta = 1", "--delta is 1"),
-        ('epsilon = 3\nmethod = "mrtml"', "did you mean 'mrmtl'"),
+        ('epsilon = 3\nmethod = "mrtml"', "use 'mrmtl'"),
         ('epsilon = 3\nsampling = "possion"', "--sampling is 'possion'"),
     ],
 )
@@ -576,7 +573,6 @@ def test_policies_are_found_beside_the_config(refused, file):
     assert "epsilon is -7" in refused("--config", config)
 
 
-@pytest.mark.xfail(strict=True, reason="only options that are paths are, and --data is text")
 def test_data_are_found_beside_the_config(refused, file):
     file("there/table.csv", "silo,age,score\n")
     config = file(
@@ -620,10 +616,6 @@ def test_overwrite_replaces(cli, finished):
     assert sorted(os.listdir(finished)) == ["history.png", "result.json"]
 
 
-OUT_IS_NOT_CHECKED = "found only after training, and then with a traceback"
-
-
-@pytest.mark.xfail(strict=True, reason=OUT_IS_NOT_CHECKED)
 @pytest.mark.parametrize("below", [".", "below"])
 def test_out_that_is_a_file(cli, sentence, file, below):
     path = file("taken", "mine")
@@ -633,7 +625,6 @@ def test_out_that_is_a_file(cli, sentence, file, below):
     assert path.read_text() == "mine"
 
 
-@pytest.mark.xfail(strict=True, reason=OUT_IS_NOT_CHECKED)
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_out_that_may_not_be_written(cli, sentence, tmp_path):
     folder = tmp_path / "locked"

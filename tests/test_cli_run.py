@@ -403,7 +403,6 @@ def test_interrupted_run_does_not_go_on_with_other_options(interrupted, cli, sen
 
 
 # numpy leaves a file that is no archive open; to be taken out once checkpoint.load closes it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("resume", [("--resume",), ()])
 def test_damaged_checkpoint(interrupted, cli, sentence, tmp_path, resume):
     whole = (interrupted[0] / "checkpoint.npz").read_bytes()
@@ -473,11 +472,6 @@ def test_resumed_run_equals_an_uninterrupted_one(uninterrupted, tmp_path):
     assert all(math.isfinite(value) for value in result.test["per_seed"])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=pytest.fail.Exception,
-    reason="only the policies' path is compared: noise for one budget is charged as for another",
-)
 def test_resumed_run_with_another_budget_is_refused(tmp_path):
     options = SHORT | {"epsilon": None, "policies": tmp_path / "policies.toml", "silos": 1}
     options["policies"].write_text("[default]\nepsilon = 100\n")
@@ -488,11 +482,6 @@ def test_resumed_run_with_another_budget_is_refused(tmp_path):
         silodp.run(**options, out=tmp_path / "out", resume=True)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=SilodpError,
-    reason="--overwrite leaves the old result.json, which --resume takes for a finished run",
-)
 def test_overwriting_run_can_be_resumed(uninterrupted, tmp_path):
     whole, middle = uninterrupted
     # As a run with --overwrite leaves the folder when it is interrupted.

@@ -1,4 +1,7 @@
-"""The one kind of error that a user can cause and can mend."""
+"""The one kind of error that a user can cause and can mend, and words for its message."""
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
 
 
 class SilodpError(ValueError):
@@ -6,3 +9,20 @@ class SilodpError(ValueError):
 
     The command line prints it without a traceback and ends with exit code 2.
     """
+
+
+def by_closeness(name: str, names: Iterable[str]) -> list[str]:
+    """The names, the one most like `name` first."""
+
+    def unlikeness(other: str) -> float:
+        return -SequenceMatcher(None, name.lower(), other.lower()).ratio()
+
+    return sorted(names, key=unlikeness)
+
+
+def one_of(name: str, names: Iterable[str]) -> str:
+    """The names for an error message, the one most like `name` first: "'a', 'b' or 'c'"."""
+    quoted = [repr(other) for other in by_closeness(name, names)]
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from silodp import convnet
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Task
 from silodp.gradients import ClippedSum, generic_clipped_sum, linear_clipped_sum
 
@@ -188,7 +188,7 @@ def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: 
         height, width, channels = input_shape
         shape = (height, width, channels)
         return _convnet(name, task, kernel, shape, max(num_classes, 1))
-    raise SilodpError(f"Model {name!r} is unknown: choose one of {', '.join(MODELS)}.")
+    raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
 
 
 def custom_model(

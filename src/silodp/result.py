@@ -89,7 +89,7 @@ class Result:
 
     def write(self, folder: Path) -> Path:
         """Writes `result.json` into the folder: whole or not at all."""
-        return write_text(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
+        return write_file(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
 
 
 def read_result(folder: Path | str) -> Result:
@@ -122,13 +122,13 @@ def summary(per_seed: np.ndarray) -> dict[str, Any]:
     }
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_file(path: Path, content: str | bytes) -> Path:
     """Writes a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -17,11 +17,11 @@ import numpy as np
 
 from silodp import datasets
 from silodp.datasets import Defaults
-from silodp.datasets.source import one_of
+from silodp.engines.checkpoint import Place
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import Execution, Reporter, execute
 from silodp.engines.job import Job, Setting
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Task
 from silodp.methods import MethodEntry, get_method
 from silodp.models import MODELS, Model, get_model
@@ -110,9 +110,10 @@ class RunOptions:
         for name in ("lr", "clip", "epsilon"):
             _check_number(name, getattr(self, name), above=0)
         _check_number("lam", self.lam, least=0)
-        for name in ("lr", "lam"):
-            if getattr(self, name) == math.inf:
-                raise SilodpError(f"{_flag(name)} is infinite: give a finite number.")
+        for name in ("lr", "lam", "clip"):
+            value = getattr(self, name)
+            if value is not None and value > _LARGEST:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number below {_LARGEST:g}.")
         if not 0 <= self.finetune_fraction <= 1:
             raise SilodpError(
                 f"--finetune-fraction is {self.finetune_fraction}: give a number from 0 to 1."
@@ -121,6 +122,8 @@ class RunOptions:
             raise SilodpError(f"--delta is {self.delta}: give a number above 0 and below 1.")
 
 
+# Models are in single precision.
+_LARGEST = 1e30
 _CHOICES: dict[str, tuple[str, ...]] = {
     "optimiser": tuple(OPTIMISERS),
     "sampling": get_args(Sampling),
@@ -190,7 +193,7 @@ def run(
         worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
         raise SilodpError(
             f"Silo {worst!r}: the model is not finite any more after training: lower --lr (it is "
-            f"{result.options['lr']}); --engine debug says in which round it happened."
+            f"{result.options['lr']}) or --lam; --engine debug says in which round it happened."
         )
     if out is not None:
         result.write(Path(out))
@@ -233,6 +236,7 @@ def sweep(
     _refuse_unknown(options)
     asked = [RunOptions(**options, **point) for point in points]
 
+    place = None if out is None else Place(Path(out), resume, overwrite)
     started = time.perf_counter()
     federations, defaults = _load(asked[0], federation, reporter)
     first = federations[0]
@@ -266,10 +270,7 @@ def sweep(
         evaluate_every=asked[0].evaluate_every or 1,
         engine=asked[0].engine,
         keep_models=keep_models,
-        fingerprint=repr([_described(one) for one in asked]),
-        folder=None if out is None else Path(out),
-        resume=resume,
-        overwrite=overwrite,
+        place=place,
         reporter=reporter,
     )
     seconds = {

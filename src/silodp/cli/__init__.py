@@ -1,6 +1,5 @@
 """The command line: parses, calls, prints."""
 
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
+from silodp import interrupts
 from silodp.cli import data as data_commands
 from silodp.cli import run as run_commands
 from silodp.errors import SilodpError
@@ -72,12 +72,7 @@ def methods() -> None:
     Console().print(table)
 
 
-def _terminate(*_) -> None:
-    # A run that is asked to end saves its checkpoint, as for Ctrl-C.
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """Entry point of the `silodp` command."""
-    signal.signal(signal.SIGTERM, _terminate)
+    interrupts.handle()  # a run that is asked to end saves its checkpoint, as for Ctrl-C
     app()

@@ -20,8 +20,8 @@ from silodp.datasets.files import (
     find_file,
     sha256_of,
 )
-from silodp.datasets.source import DataSource, one_of
-from silodp.errors import SilodpError
+from silodp.datasets.source import DataSource
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records
 
 app = typer.Typer(help="Data sets: list them, get them, check your own.", no_args_is_help=True)

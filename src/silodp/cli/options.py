@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from silodp.datasets.source import one_of
-from silodp.errors import SilodpError
+from silodp.datasets import SOURCES
+from silodp.errors import SilodpError, one_of
 from silodp.run import RunOptions
 
 _HINTS = get_type_hints(RunOptions)
@@ -91,5 +91,7 @@ def _converted(path: Path, name: str, value: Any, kind: type) -> Any:
         raise SilodpError(
             f"Config file {path}: {name} is {value!r}, not of type {kind.__name__}: correct it."
         )
+    if name == "data" and value not in SOURCES and (path.parent / str(value)).exists():
+        return str(path.parent / str(value))
     # A path in a config file is meant from where that file is.
     return path.parent / str(value) if kind is Path else kind(value)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from silodp.datasets import school, synthetic, tables
 from silodp.datasets.files import DataFile, find_file
-from silodp.datasets.source import DataOptions, DataSource, Defaults, one_of
+from silodp.datasets.source import DataOptions, DataSource, Defaults
 from silodp.datasets.table_files import ENDINGS
 from silodp.datasets.tables import defaults_of
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 
 __all__ = [
     "SOURCES",

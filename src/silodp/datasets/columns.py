@@ -164,7 +164,8 @@ def united_levels(frames: Frames, name: str, declare: str) -> tuple[str, ...]:
     if len(found) > MAX_LEVELS:
         raise SilodpError(
             f"Column {name!r} has {len(found)} different values, which is more than {MAX_LEVELS} "
-            f"categories: leave it out if it identifies records, or declare {declare}."
+            "categories: if it identifies records, name it under `ignore` in a --schema file; "
+            f"else declare {declare} there."
         )
     return tuple(in_order(found))
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from silodp.datasets.source import DataOptions, one_of
-from silodp.errors import SilodpError
+from silodp.datasets.source import DataOptions
+from silodp.errors import SilodpError, one_of
 
 
 @dataclass(frozen=True)

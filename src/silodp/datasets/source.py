@@ -1,14 +1,13 @@
 """What a data source is: how it is described, what it can be asked, and how it is loaded."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from silodp.datasets.files import DataFile
 from silodp.datasets.split import check_seed, check_test_fraction
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Task
 
 # Every source may be given these; what else it takes, it names in `DataSource.takes`.
@@ -115,8 +114,7 @@ class DataSource:
             given = getattr(options, field.name) is not None
             if given and field.name not in self.takes | COMMON_OPTIONS:
                 raise SilodpError(
-                    f"Data set {self.name!r} does not use the option {field.name!r}: leave it out "
-                    f"(it takes {', '.join(sorted(self.takes | COMMON_OPTIONS))})."
+                    f"Data set {self.name!r} does not use the option {field.name!r}: leave it out."
                 )
         if options.test_fraction is not None:
             check_test_fraction(options.test_fraction)
@@ -131,20 +129,3 @@ class DataSource:
         if self.defaults_for is None:
             return self
         return replace(self, defaults=self.defaults_for(options))
-
-
-def by_closeness(name: str, names: Iterable[str]) -> list[str]:
-    """The names, the one most like `name` first."""
-
-    def unlikeness(other: str) -> float:
-        return -SequenceMatcher(None, name.lower(), other.lower()).ratio()
-
-    return sorted(names, key=unlikeness)
-
-
-def one_of(name: str, names: Iterable[str]) -> str:
-    """The names for an error message, the one most like `name` first: "'a', 'b' or 'c'"."""
-    quoted = [repr(other) for other in by_closeness(name, names)]
-    if len(quoted) < 2:
-        return "".join(quoted)
-    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"

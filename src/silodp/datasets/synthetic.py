@@ -16,9 +16,9 @@ import math
 
 import numpy as np
 
-from silodp.datasets.source import DataOptions, DataSource, Defaults, one_of
+from silodp.datasets.source import DataOptions, DataSource, Defaults
 from silodp.datasets.split import train_test_split
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records, Silo
 
 DEFAULT_SILOS = 12

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.datasets.schema import level_text
-from silodp.datasets.source import one_of
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (".csv", *PARQUET_ENDINGS)

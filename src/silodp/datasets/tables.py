@@ -145,6 +145,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
                 f"Silo {name!r} has {len(records)} records, too few for training and testing at "
                 f"test_fraction {test_fraction:g}: leave the silo out, or give it records."
             )
+        _check_classes(table.target, name, records.y[train])
         x_train, x_test = _scale_features(table, records.x[train], records.x[test], preprocess)
         silos.append(
             Silo(name, Records(x_train, records.y[train]), Records(x_test, records.y[test]))
@@ -170,6 +171,17 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         task=target.task,
         num_classes=len(target.classes) if target.task == "multiclass" else 0,
         uncovered=tuple(notes),
+    )
+
+
+def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
+    """As `Federation` does, but in the table's own words."""
+    if target.task == "regression" or len(np.unique(y)) > 1:
+        return
+    number = int(y[0] > 0) if target.task == "binary" else int(y[0])
+    raise SilodpError(
+        f"Silo {silo!r}: column {target.name!r} holds one class only ({target.classes[number]}) in "
+        "the training records: leave the silo out, or give it records of another class."
     )
 
 

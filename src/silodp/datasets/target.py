@@ -8,9 +8,8 @@ import pandas as pd
 from silodp.datasets.columns import Kind, category_numbers, kind_of, numbers, united_levels
 from silodp.datasets.scaling import bounds_to_unit
 from silodp.datasets.schema import Schema
-from silodp.datasets.source import one_of
 from silodp.datasets.table_files import Frames, values_of
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.federation import Task
 
 # A target of whole numbers with no more values than this is taken for a class number.

@@ -11,8 +11,10 @@ import jax
 import numpy as np
 
 from silodp.errors import SilodpError
+from silodp.result import RESULT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
+_TEMPORARY = f".{CHECKPOINT_FILE}."
 
 
 class Checkpoint(NamedTuple):
@@ -34,28 +36,84 @@ class Checkpoint(NamedTuple):
     state: list[np.ndarray]
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Replaces the folder's checkpoint."""
-    folder.mkdir(parents=True, exist_ok=True)
-    about = {
-        "fingerprint": checkpoint.fingerprint,
-        "chunk": checkpoint.chunk,
-        "round": checkpoint.round,
-        "parts": len(checkpoint.history),
-        "leaves": len(checkpoint.state),
-    }
-    arrays = {f"history{i}": a for i, a in enumerate(checkpoint.history)}
-    arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(checkpoint.state)}
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{CHECKPOINT_FILE}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / CHECKPOINT_FILE)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+class Place:
+    """The folder of a run: refuses to destroy what is there, keeps the checkpoint."""
+
+    def __init__(self, folder: Path, resume: bool = False, overwrite: bool = False):
+        """Checks at once, before any work is done, that the folder can be used."""
+        self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
+        _check_writable(folder)
+        if not overwrite and (folder / RESULT_FILE).exists():
+            raise SilodpError(
+                f"{folder} holds a finished run: choose another --out, or replace it with "
+                "--overwrite."
+            )
+        self._found = None if overwrite else load(folder)
+        if self._found is not None and not resume:
+            raise SilodpError(
+                f"{folder} holds an interrupted run (round {self._found.round}): go on with "
+                "--resume, or start anew with --overwrite."
+            )
+
+    def begin(self, fingerprint: str) -> Checkpoint | None:
+        """Where to go on from, if anywhere; what is to be overwritten goes now."""
+        self._fingerprint = fingerprint
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            raise _not_writable(self.folder) from None
+        if self._overwrite:
+            self.clear()
+            (self.folder / RESULT_FILE).unlink(missing_ok=True)
+        if self._found is not None and self._found.fingerprint != fingerprint:
+            raise SilodpError(
+                f"{self.folder} holds an interrupted run with other options, budgets or records: "
+                "resume it with the same, or start anew with --overwrite."
+            )
+        return self._found
+
+    def save(
+        self, chunk: int, done: int, history: list[np.ndarray], state: list[np.ndarray]
+    ) -> None:
+        """Replaces the checkpoint, whole or not at all."""
+        about = {
+            "fingerprint": self._fingerprint,
+            "chunk": chunk,
+            "round": done,
+            "parts": len(history),
+            "leaves": len(state),
+        }
+        arrays = {f"history{i}": a for i, a in enumerate(history)}
+        arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
+        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=_TEMPORARY)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.folder / CHECKPOINT_FILE)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def clear(self) -> None:
+        """Forgets the checkpoint, and what a killed process left half-written."""
+        (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        for left in self.folder.glob(_TEMPORARY + "*"):
+            left.unlink(missing_ok=True)
+
+
+def _check_writable(folder: Path) -> None:
+    """Nothing is made yet: the run may still be refused for other reasons."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise SilodpError(f"{there} is a file, not a folder: choose another --out.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _not_writable(folder)
+
+
+def _not_writable(folder: Path) -> SilodpError:
+    return SilodpError(f"Folder {folder} cannot be written to: choose another --out.")
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -64,7 +122,7 @@ def load(folder: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             return Checkpoint(
                 about["fingerprint"],
@@ -77,11 +135,6 @@ def load(folder: Path) -> Checkpoint | None:
         raise SilodpError(
             f"{path} is damaged ({type(error).__name__}): start anew with --overwrite."
         ) from None
-
-
-def remove(folder: Path) -> None:
-    """Forgets the checkpoint: the run is finished, or begins anew."""
-    (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
 def flatten(state: Any) -> list[np.ndarray]:

@@ -1,26 +1,22 @@
 """Runs of many seeds and settings, in parts that fit memory, with checkpoints and progress."""
 
-import contextlib
 import hashlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from silodp import interrupts
 from silodp.engines import checkpoint
-from silodp.engines.checkpoint import Checkpoint
+from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Job, Setting
 from silodp.engines.simulation import Simulation
 from silodp.errors import SilodpError
 from silodp.federation import Federation
-from silodp.result import RESULT_FILE
 
 # Memory that the records of a part, and the runs of a part, may take. Records are held twice (as
 # they are, and prepared for the model).
@@ -75,16 +71,12 @@ def execute(
     evaluate_every: int,
     engine: str,
     keep_models: bool,
-    fingerprint: str,
-    folder: Path | None,
-    resume: bool,
-    overwrite: bool,
+    place: Place | None,
     reporter: Reporter,
 ) -> Execution:
-    """Trains every seed with every setting."""
+    """Trains every seed with every setting; `place` keeps what an interrupted run has done."""
     _check_equal_shapes(federations)
-    fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
-    at = _begin(folder, fingerprint, resume, overwrite)
+    at = place.begin(_fingerprint(job, seeds, federations, settings)) if place else None
     rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
@@ -107,15 +99,13 @@ def execute(
         )
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        state = _train(
-            simulation, number, len(parts), rounds, at, histories, fingerprint, folder, reporter
-        )
+        state = _train(simulation, number, len(parts), rounds, at, histories, place, reporter)
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
         if keep_models:
             models.append(simulation.personal_models(state))
-    if folder is not None:
-        checkpoint.remove(folder)
+    if place is not None:
+        place.clear()
     return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
 
 
@@ -135,33 +125,27 @@ def _check_equal_shapes(federations: Sequence[Federation]) -> None:
             )
 
 
-def _begin(
-    folder: Path | None, fingerprint: str, resume: bool, overwrite: bool
-) -> Checkpoint | None:
-    """Where to start from; refuses to destroy what is there."""
-    if folder is None:
-        return None
-    if overwrite:
-        checkpoint.remove(folder)
-        return None
-    if (folder / RESULT_FILE).exists():
-        raise SilodpError(
-            f"{folder} holds a finished run: choose another --out, or replace it with --overwrite."
-        )
-    at = checkpoint.load(folder)
-    if at is None:
-        return None
-    if not resume:
-        raise SilodpError(
-            f"{folder} holds an interrupted run (round {at.round}): go on with --resume, or start "
-            "anew with --overwrite."
-        )
-    if at.fingerprint != fingerprint:
-        raise SilodpError(
-            f"{folder} holds an interrupted run with other options: resume it with the same "
-            "options, or start anew with --overwrite."
-        )
-    return at
+def _fingerprint(
+    job: Job, seeds: Sequence[int], federations: Sequence[Federation], settings: Sequence[Setting]
+) -> str:
+    """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
+    digest = hashlib.sha256()
+    about = (
+        job.model.name,
+        job.method.summary,
+        job.rounds,
+        job.clip,
+        job.regulariser,
+        job.optimiser,
+        job.weights.tolist(),
+        list(seeds),
+        settings,
+    )
+    digest.update(repr(about).encode())
+    for silo in (silo for federation in federations for silo in federation.silos):
+        for array in (silo.train.x, silo.train.y, silo.test.x, silo.test.y):
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _train(
@@ -171,8 +155,7 @@ def _train(
     rounds: list[int],
     at: Checkpoint | None,
     histories: list[np.ndarray],
-    fingerprint: str,
-    folder: Path | None,
+    place: Place | None,
     reporter: Reporter,
 ) -> Any:
     """Trains one part, adding its history; returns the last state."""
@@ -185,14 +168,13 @@ def _train(
     total = parts * rounds[-1]
 
     def save() -> None:
-        if folder is not None:
+        if place is not None:
             history = [*histories, np.array(evaluations)]
-            leaves = checkpoint.flatten(state)
-            checkpoint.save(folder, Checkpoint(fingerprint, number, done, history, leaves))
+            place.save(number, done, history, checkpoint.flatten(state))
 
     at_once = 1  # rounds in one call: as many as pass between two reports
     latest = math.nan
-    with _interrupts_between_calls() as interrupted:
+    with interrupts.held_back():
         try:
             while done < rounds[-1]:
                 evaluation = rounds[len(evaluations)]
@@ -206,7 +188,7 @@ def _train(
                     evaluations.append(metric)
                     latest = float(np.mean(metric))
                 reporter.trained(number * rounds[-1] + done, total, latest)
-                if interrupted():
+                if interrupts.requested():
                     raise KeyboardInterrupt
                 if ended - saved > SECONDS_BETWEEN_CHECKPOINTS:
                     save()
@@ -216,30 +198,6 @@ def _train(
             raise
     histories.append(np.array(evaluations))
     return state
-
-
-@contextlib.contextmanager
-def _interrupts_between_calls() -> Iterator[Callable[[], bool]]:
-    """Holds back the first Ctrl-C (or SIGTERM), so that a state is not lost half-way.
-
-    Yields a function that says whether one came. A second one is not held back.
-    """
-    came = []
-
-    def note(number: int, _) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(came)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter) -> None:

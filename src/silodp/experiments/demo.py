@@ -11,7 +11,7 @@ from pathlib import Path
 
 from silodp.engines.execution import Reporter
 from silodp.experiments.pictures import COLOURS, METRIC_NAMES, new_figure, save
-from silodp.result import Result, write_text
+from silodp.result import Result, write_file
 from silodp.run import sweep
 
 BUDGETS = (1.0, 3.0, 10.0)
@@ -23,8 +23,8 @@ SEEDS = 5
 def run_demo(out: Path, reporter: Reporter) -> tuple[list[Result], Path]:
     """Trains all, writes each result into a folder of its own, and draws the picture."""
     policies = [
-        write_text(out / "policies.toml", _policies(BUDGETS)),
-        write_text(out / "no-privacy.toml", _policies((math.inf,))),
+        write_file(out / "policies.toml", _policies(BUDGETS)),
+        write_file(out / "no-privacy.toml", _policies((math.inf,))),
     ]
 
     def train(method: str, lams: Sequence[float]) -> list[Result]:

@@ -1,5 +1,6 @@
 """Pictures of results."""
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from silodp.result import Result
+from silodp.result import Result, write_file
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -25,10 +26,10 @@ def new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, li
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a PNG fit for print."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
-    return path
+    """Writes a PNG fit for print, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=160, format="png")
+    return write_file(path, picture.getvalue())
 
 
 def draw_history(results: Sequence[Result], path: Path) -> Path:

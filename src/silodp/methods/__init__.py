@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.fedavg import fedavg
 from silodp.methods.finetune import finetune
@@ -62,6 +61,4 @@ def get_method(name: str) -> MethodEntry:
     """The method of that name."""
     if name in METHODS:
         return METHODS[name]
-    close = get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise SilodpError(f"Method {name!r} is unknown: {hint}choose one of {', '.join(METHODS)}.")
+    raise SilodpError(f"Method {name!r} is unknown: use {one_of(name, METHODS)}.")
