@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import convnets, plain_loop
-from benchmarks.plain_loop import PlainLoop
+from benchmarks.plain_loop import CarefulLoop, PlainLoop
 from benchmarks.workloads import made_up
 from silodp import Federation, Policy, get_model
 from silodp.engines.job import Job, Setting
@@ -42,12 +42,14 @@ def _linear_gap(model: str, clip: float, opacus: ModuleType | None) -> float:
     drawn = np.arange(0, counts[0], 3)
     args: tuple[Any, ...] = (federation, model, 32, clip, _LR, _LAM, [0.0] * len(counts))
 
-    loop = PlainLoop(*args)
-    stepped = loop.step(0, loop.models[0], drawn)
     expected_step = _our_step(federation, model, clip, drawn)
-    loop.run(_ROUNDS)
     expected = _our_models(federation, model, clip)
-    gaps = [_gap(stepped, expected_step), _gap(loop.models, expected)]
+    gaps = []
+    for kind in (PlainLoop, CarefulLoop):
+        loop = kind(*args)
+        gaps.append(_gap(loop.step(0, loop.models[0], drawn), expected_step))
+        loop.run(_ROUNDS)
+        gaps.append(_gap(loop.models, expected))
     if opacus is not None:
         import torch  # pyright: ignore[reportMissingImports]
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -25,7 +26,7 @@ from rich.table import Table
 import silodp
 from benchmarks import convnets, machine, plain_loop, scaling, workloads
 from benchmarks.agreement import check_agreement
-from benchmarks.plain_loop import PlainLoop
+from benchmarks.plain_loop import CarefulLoop, PlainLoop
 from benchmarks.workloads import LAMBDA, Work
 from silodp.engines.devices import prepare_jax
 
@@ -35,6 +36,7 @@ REPEATS = 3
 STEPS, BATCH = 31, 100  # repetitions of case (c), and its images
 NOT_INSTALLED = "Opacus is not installed: its columns are empty. pip install 'silodp[bench]'"
 # How our 60 runs compare with 60 of the peers'.
+CAREFUL = "careful: the same loop by someone who knows what each call costs (see plain_loop.py)"
 OURS_EVALUATES = "ours also evaluates 20 times in a run; the peers never"
 GRID = "one sweep; runs of one seed share batches and unit noise"
 NO_SHARING = "one sweep of as many seeds: nothing is shared between runs"
@@ -48,6 +50,7 @@ class Row:
     title: str
     ours: Sequence[float]
     loop: Sequence[float]
+    careful: Sequence[float]  # the careful loop; empty where there is none
     opacus: Sequence[float]
     target_loop: float | None
     target_opacus: float | None
@@ -61,12 +64,18 @@ class Row:
 
     def as_json(self, quick: bool) -> dict[str, Any]:
         """The object of `--json`: medians, and minima beside them."""
-        contenders = {"ours": self.ours, "loop": self.loop, "opacus": self.opacus}
+        contenders = {
+            "ours": self.ours,
+            "loop": self.loop,
+            "careful_loop": self.careful,
+            "opacus": self.opacus,
+        }
         return {
             "case": self.case,
             "title": self.title,
             **{f"seconds_{name}": median(t) if t else None for name, t in contenders.items()},
             "ratio_loop": self.ratio(self.loop),
+            "ratio_careful_loop": self.ratio(self.careful),
             "ratio_opacus": self.ratio(self.opacus),
             "target_loop": self.target_loop,
             "target_opacus": self.target_opacus,
@@ -102,17 +111,21 @@ class Peers:
         settings = (work.model, work.batch_size, work.clip, work.lr, LAMBDA, noise)
         federation = work.federation(0)
         self._loop = PlainLoop(federation, *settings)
+        self._careful = CarefulLoop(federation, *settings)
         self._opacus = opacus.OpacusLoop(federation, *settings) if opacus else None
         self._loop.run(1)  # compiles
+        self._careful.run(1)
         if self._opacus:
             self._opacus.run(1)
         self.loop: list[float] = []
+        self.careful: list[float] = []
         self.opacus: list[float] = []
 
-    def time_loop(self) -> None:
+    def time_loops(self) -> None:
         """Adds the seconds that all rounds take."""
-        seconds = _seconds(lambda: self._loop.run(self.loop_rounds))
-        self.loop.append(seconds * self._work.rounds / self.loop_rounds)
+        for loop, times in ((self._loop, self.loop), (self._careful, self.careful)):
+            seconds = _seconds(partial(loop.run, self.loop_rounds))
+            times.append(seconds * self._work.rounds / self.loop_rounds)
 
     def time_opacus(self) -> None:
         """Adds the seconds that all rounds take."""
@@ -147,11 +160,11 @@ def sweep_case(
 ) -> list[Row]:
     """Cases (a) and (b): seconds of a run within a sweep, compilation excluded."""
     grid = {"seeds": work.seeds, "lam": list(work.lambdas)}
-    many_seeds = {"seeds": work.runs, "lam": LAMBDA}
+    many_seeds = {"seeds": work.lone_seeds, "lam": LAMBDA}
 
     def ours(asked: dict[str, Any]) -> tuple[float, silodp.Result]:
-        result = silodp.sweep(**work.options, **asked)[0]
-        return result.seconds["train"] / work.runs, result
+        results = silodp.sweep(**work.options, **asked)
+        return results[0].seconds["train"] / (len(results) * asked["seeds"]), results[0]
 
     times: dict[str, list[float]] = {"grid": [], "seeds": []}
     peers: Peers | None = None
@@ -161,14 +174,14 @@ def sweep_case(
         # The peers take the noise that the first sweep calibrated.
         noise = [silo["noise_multiplier"] for silo in result.privacy]
         peers = peers or Peers(work, noise, opacus, full)
-        peers.time_loop()
+        peers.time_loops()
         times["seeds"].append(ours(many_seeds)[0])
         peers.time_opacus()
     assert peers is not None
     rows = []
     for kind, case, of, shared in (
         ("grid", letter, f"{work.seeds} seeds x {len(work.lambdas)}", GRID),
-        ("seeds", f"{letter}-seeds", f"{work.runs} seeds", NO_SHARING),
+        ("seeds", f"{letter}-seeds", f"{work.lone_seeds} seeds", NO_SHARING),
     ):
         rows.append(
             Row(
@@ -176,10 +189,11 @@ def sweep_case(
                 f"{work.name}, a run of {of}",
                 times[kind],
                 peers.loop,
+                peers.careful,
                 peers.opacus,
                 *(targets if kind == "grid" else (None, None)),
-                work.runs,
-                [shared, OURS_EVALUATES, *work.notes],
+                work.runs if kind == "grid" else work.lone_seeds,
+                [shared, OURS_EVALUATES, CAREFUL, *work.notes],
                 peers.extra,
             )
         )
@@ -193,7 +207,7 @@ def total_case(opacus: ModuleType | None, repeats: int, full: bool, quick: bool)
     peers = Peers(work, [silo["noise_multiplier"] for silo in first.privacy], opacus, full)
     ours, parts = [], []
     for _ in range(repeats):
-        peers.time_loop()
+        peers.time_loops()
         with tempfile.TemporaryDirectory() as cache:
             options = ["--quick"] if quick else []
             seconds, told = machine.run_child("benchmarks.cold_sweep", *options, cache=Path(cache))
@@ -205,6 +219,7 @@ def total_case(opacus: ModuleType | None, repeats: int, full: bool, quick: bool)
         f"{work.name}, {work.runs} runs, cold start",
         ours,
         [work.runs * t for t in peers.loop],
+        [work.runs * t for t in peers.careful],
         [work.runs * t for t in peers.opacus],
         40.0,
         None,
@@ -259,6 +274,7 @@ def convnet_case(name: str, opacus: ModuleType | None, quick: bool) -> Row:
         f"{name} ConvNet, step of {count}",
         times["ours"],
         times["loop"],
+        [],
         times["opacus"],
         3.0,
         1.2,
@@ -272,7 +288,7 @@ def _table(rows: Sequence[Row], quick: bool) -> Table:
     table = Table(title="Seconds" + (" (QUICK: small sizes, not comparable)" if quick else ""))
     table.add_column("case", no_wrap=True)
     table.add_column("seconds for", no_wrap=True)
-    for column in ("silodp", "loop", "Opacus", "x loop (target)", "x Opacus (target)"):
+    for column in ("silodp", "loop", "Opacus", "x loop (target)", "x careful", "x Opacus (target)"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("targets", no_wrap=True)
     for row in rows:
@@ -281,6 +297,7 @@ def _table(rows: Sequence[Row], quick: bool) -> Table:
             row.title,
             *(f"{median(t):.4g}" if t else "" for t in (row.ours, row.loop, row.opacus)),
             _with_target(row.ratio(row.loop), row.target_loop),
+            _with_target(row.ratio(row.careful), None),
             _with_target(row.ratio(row.opacus), row.target_opacus),
             {True: "met", False: "[bold red]missed[/]", None: ""}[None if quick else row.met],
         )
@@ -372,7 +389,7 @@ def main() -> None:
     asked = parser.parse_args()
     console = Console()
     # In a pipe rich assumes 80 columns, into which the table does not fit.
-    found = measure(asked, console if console.is_terminal else Console(width=130))
+    found = measure(asked, console if console.is_terminal else Console(width=140))
     if asked.json is not None:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -29,6 +29,7 @@ class Work:
       model: linear (squared loss) or svm (hinge loss).
       seeds: of our sweep.
       lambdas: of our sweep.
+      lone_seeds: of the sweep in which runs share nothing.
       notes: what a reader of the numbers must know.
     """
 
@@ -44,6 +45,7 @@ class Work:
     delta: float
     seeds: int = SEEDS
     lambdas: tuple[float, ...] = LAMBDAS
+    lone_seeds: int = 60
     notes: tuple[str, ...] = ()
 
     @property
@@ -89,6 +91,7 @@ def school(quick: bool = False) -> Work:
         lr=0.01,
         epsilon=6.0,
         delta=1e-3,
+        lone_seeds=4 if quick else 60,
         seeds=2 if quick else SEEDS,
         lambdas=LAMBDAS[:3] if quick else LAMBDAS,
         notes=notes,
@@ -111,6 +114,7 @@ def vehicle(quick: bool = False) -> Work:
         lr=0.01,
         epsilon=0.5,
         delta=1e-7,
+        lone_seeds=4 if quick else 12,  # it takes seconds a run
         seeds=2 if quick else SEEDS,
         lambdas=LAMBDAS[:3] if quick else LAMBDAS,
     )

@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.random import threefry2x32_p
 from scipy import stats
 
 from silodp.privacy.randomness import (
     PassSize,
+    _hash,
     _normal,
     as_params,
     draw_pass,
@@ -14,6 +16,15 @@ from silodp.privacy.randomness import (
     pass_keys,
     run_key,
 )
+
+
+def test_the_hash_is_threefry():
+    words = [
+        jnp.asarray(np.random.default_rng(i).integers(0, 2**32, 100, dtype=np.uint32))
+        for i in range(4)
+    ]
+    expected = jnp.stack(threefry2x32_p.bind(*words), axis=-1)
+    np.testing.assert_array_equal(_hash(*words), expected)
 
 
 def test_padding_and_grouping_change_nothing():

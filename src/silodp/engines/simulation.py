@@ -70,6 +70,7 @@ class Simulation:
         )
         self._fixed = _placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
+        self._initial = jax.jit(partial(_initial_state, job, self._sizes))
         program = jax.shard_map(
             partial(_advance, job, tuple(group.shape for group in groups)),
             mesh=mesh,
@@ -85,26 +86,8 @@ class Simulation:
 
     def initial_state(self) -> State:
         """Every silo and the server start from the same model, drawn from the seed."""
-        job = self._job
         _, knobs, keys, _ = self._fixed
-
-        @jax.jit
-        def initial(keys: Array, options: dict[str, Array]) -> State:
-            def of_seed(key: Array):
-                params = job.model.init(jax.random.wrap_key_data(key))
-
-                def of_setting(options):
-                    return job.method.build(rounds=job.rounds, **options).init(params)
-
-                server, silo = jax.vmap(of_setting, axis_size=len(knobs.lr))(options)
-                return server, tuple(
-                    jax.tree.map(lambda a, k=k: jnp.broadcast_to(a, (k, *a.shape)), silo)
-                    for k in self._sizes
-                )
-
-            return State(*jax.vmap(of_seed)(keys))
-
-        return self.placed(initial(keys, knobs.options))
+        return self.placed(self._initial(keys, knobs))
 
     def placed(self, state: State) -> State:
         """A state (such as one read from disk) on the devices."""
@@ -161,6 +144,21 @@ def _spread(seeds: int, settings: int) -> tuple[str, list]:
     }
     axis = min(waste, key=lambda name: waste[name])
     return axis, devices if waste[axis] <= 1.5 else devices[:1]
+
+
+def _initial_state(job: Job, sizes: Sequence[int], keys: Array, knobs: Knobs) -> State:
+    def of_seed(key: Array):
+        params = job.model.init(jax.random.wrap_key_data(key))
+
+        def of_setting(options):
+            return job.method.build(rounds=job.rounds, **options).init(params)
+
+        server, silo = jax.vmap(of_setting, axis_size=len(knobs.lr))(knobs.options)
+        return server, tuple(
+            jax.tree.map(lambda a, k=k: jnp.broadcast_to(a, (k, *a.shape)), silo) for k in sizes
+        )
+
+    return State(*jax.vmap(of_seed)(keys))
 
 
 def _advance(

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.random import threefry2x32_p
 
 # What a word is for.
 _SAMPLE, _NOISE = 0, 1
@@ -89,10 +88,25 @@ def _words(streams: Sequence[tuple[Array, int, int, int]]) -> list[Array]:
     return drawn
 
 
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
 def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
-    """Threefry-2x32 of broadcast uint32 arrays; the two resulting words are the last axis."""
-    broadcast = jnp.broadcast_arrays(*(jnp.asarray(a, jnp.uint32) for a in (key0, key1, x0, x1)))
-    return jnp.stack(threefry2x32_p.bind(*broadcast), axis=-1)
+    """Threefry-2x32 (20 rounds) of broadcast uint32 arrays; the two words are the last axis.
+
+    J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011). Written out, so that XLA
+    makes one loop of it: on a CPU nearly four times faster than JAX's own, which gives the same.
+    """
+    a, b, x0, x1 = (jnp.asarray(v, jnp.uint32) for v in (key0, key1, x0, x1))
+    schedule = (a, b, a ^ b ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = x0 + schedule[0], x1 + schedule[1]
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << rotation) | (x1 >> (32 - rotation)))
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+    return jnp.stack(jnp.broadcast_arrays(x0, x1), axis=-1)
 
 
 def run_key(seed: int) -> np.ndarray:
