@@ -47,6 +47,7 @@ def test_no_two_places_share_randomness():
             keys = pass_keys(key, jnp.arange(4), jnp.int32(number), 2).reshape(-1, 2)
             (drawn,) = draw_passes([keys], [size])
             seen.update(np.asarray(drawn.sample).ravel().tolist())
+            seen.update(np.asarray(keys).ravel().tolist())
             seen.update(np.asarray(drawn.noise).ravel().tolist())
     assert len(seen) >= 2 * 3 * 4 * 2 * (3 * 8 * 2) - 2  # but for chance
 

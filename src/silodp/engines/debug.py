@@ -18,7 +18,7 @@ from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.models import score
 from silodp.privacy.queries import Queries, SiloNoise, SiloRecords
-from silodp.privacy.randomness import draw_pass, pass_keys, run_key
+from silodp.privacy.randomness import draw_pass, init_key, pass_keys, run_key
 from silodp.privacy.sampling import threshold_of
 
 
@@ -56,7 +56,7 @@ def run_debug(
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
     method = job.method.build(rounds=job.rounds, **setting.options)
     key = jnp.asarray(run_key(seed))
-    server, fresh = method.init(job.model.init(jax.random.wrap_key_data(key)))
+    server, fresh = method.init(job.model.init(init_key(key)))
     states = [fresh] * len(federation.silos)
     for number in range(job.rounds):
         told = method.broadcast(server)

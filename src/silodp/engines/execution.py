@@ -132,6 +132,7 @@ def _fingerprint(
     digest = hashlib.sha256()
     about = (
         job.model.name,
+        job.parameters,
         job.method.summary,
         job.rounds,
         job.clip,

@@ -24,7 +24,10 @@ from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, kno
 from silodp.federation import Federation
 from silodp.models import Model, score
 from silodp.privacy.queries import PassShape, Queries, SiloRecords
-from silodp.privacy.randomness import draw_pass, draw_passes, pass_keys, run_key
+from silodp.privacy.randomness import draw_pass, draw_passes, init_key, pass_keys, run_key
+
+# What a seed costs by itself (random words, gathering batches), in runs of a single setting.
+SEED_WORK = 8
 
 
 class State(NamedTuple):
@@ -135,20 +138,21 @@ def _filled(items: Sequence, multiple: int) -> list:
 
 
 def _spread(seeds: int, settings: int) -> tuple[str, list]:
-    """Whether to spread seeds or settings over devices: what wastes least; a single run on one."""
+    """Whether to spread seeds or settings over devices, and how many: what is done soonest."""
     devices = jax.local_devices()
-    n = len(devices)
-    waste = {
-        "seeds": -(-seeds // n) * n / seeds,
-        "settings": -(-settings // n) * n / settings,
-    }
-    axis = min(waste, key=lambda name: waste[name])
-    return axis, devices if waste[axis] <= 1.5 else devices[:1]
+
+    def time(seeds: int, settings: int) -> int:
+        return seeds * (SEED_WORK + settings)
+
+    by_seed, by_setting = min(seeds, len(devices)), min(settings, len(devices))
+    if time(-(-seeds // by_seed), settings) <= time(seeds, -(-settings // by_setting)):
+        return "seeds", devices[:by_seed]
+    return "settings", devices[:by_setting]
 
 
 def _initial_state(job: Job, sizes: Sequence[int], keys: Array, knobs: Knobs) -> State:
     def of_seed(key: Array):
-        params = job.model.init(jax.random.wrap_key_data(key))
+        params = job.model.init(init_key(key))
 
         def of_setting(options):
             return job.method.build(rounds=job.rounds, **options).init(params)
@@ -243,10 +247,8 @@ def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
         method = job.method.build(rounds=job.rounds, **options)
         return method.merge(server, messages, weights)
 
-    num = len(knobs.lr)
-    by_setting = jax.vmap(
-        of_run, in_axes=(0, 1, 0), axis_size=num
-    )  # messages are [silos, settings, ...]
+    # Messages are [silos, settings, ...].
+    by_setting = jax.vmap(of_run, in_axes=(0, 1, 0), axis_size=len(knobs.lr))
     by_seed = jax.vmap(by_setting, in_axes=(0, 0, None), axis_size=num_seeds)
     return by_seed(server, messages, knobs.options)
 

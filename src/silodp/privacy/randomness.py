@@ -109,6 +109,12 @@ def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
     return jnp.stack(jnp.broadcast_arrays(x0, x1), axis=-1)
 
 
+def init_key(key: Array) -> Array:
+    """The key for a run's first model: no pass has it, so that a public model tells nothing."""
+    last = jnp.uint32(2**32 - 1)  # no silo's place
+    return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
+
+
 def run_key(seed: int) -> np.ndarray:
     """The key of a simulated run: two words."""
     return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
