@@ -3,6 +3,7 @@ import io
 import os
 import struct
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,9 @@ def test_real_federation(real):
     assert (federation.train_counts + federation.test_counts).sum() == 15362
     y = np.concatenate([np.concatenate([s.train.y, s.test.y]) for s in federation.silos])
     assert (y.min(), y.max()) == (0, 1)
-    assert "standardised" in federation.uncovered[0]
+    assert federation.uncovered == ()  # by default epsilon covers all that is done
+    paper = SCHOOL.load(0, replace(real, preprocess="paper"))
+    assert "standardised" in paper.uncovered[0]
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -100,7 +103,7 @@ def test_real_split_and_scaling_equal_scikit_learn(real, seed):
     model_selection = pytest.importorskip("sklearn.model_selection")
     preprocessing = pytest.importorskip("sklearn.preprocessing")
     raw = read_schools(real.data_dir / "school" / FILE.name)
-    federation = SCHOOL.load(seed, real)
+    federation = SCHOOL.load(seed, replace(real, preprocess="paper"))
     for silo, (x, y) in zip(federation.silos, raw, strict=True):
         x_train, x_test, y_train, y_test = model_selection.train_test_split(
             x, (y - 1) / 69, test_size=0.2, random_state=100 + 1000 * seed
@@ -133,7 +136,7 @@ def test_preprocess_none_keeps_the_numbers(tmp_path):
     assert (np.concatenate([silo.train.x, silo.test.x])[:, 3] == 200).all()
     got = np.concatenate([silo.train.y, silo.test.y])
     np.testing.assert_allclose(np.sort(got), np.sort((ys[0].ravel().astype(float) - 1) / 69))
-    paper = SCHOOL.load(1, options)
+    paper = SCHOOL.load(1, replace(options, preprocess="paper"))
     np.testing.assert_allclose(paper.silos[0].train.x.mean(axis=0), 0, atol=1e-6)
     assert (paper.silos[0].train.x[:, 3] == 0).all()
 
@@ -159,7 +162,7 @@ def test_seeds_and_fractions(tmp_path):
 
 def test_another_file_of_the_same_layout(tmp_path):
     options = written(tmp_path, *schools(sizes=(5, 6), features=3, dtype="f8"))
-    assert SCHOOL.load(0, options).input_shape == (3,)
+    assert SCHOOL.load(0, replace(options, preprocess="paper")).input_shape == (3,)
     with pytest.raises(SilodpError, match="3 columns"):
         SCHOOL.load(0, DataOptions(data_dir=tmp_path, preprocess="bounds"))
 
