@@ -9,6 +9,7 @@ from scipy import stats
 from silodp.privacy.randomness import (
     PassSize,
     _hash,
+    _noise,
     _normal,
     as_params,
     draw_pass,
@@ -66,6 +67,13 @@ def test_noise_is_finite_and_symmetric_for_every_word():
     assert np.all(np.isfinite(normal))
     np.testing.assert_allclose(normal, -normal[::-1], rtol=1e-5)
     assert abs(normal.astype(np.float64).var() - 1) < 1e-5
+
+
+def test_noise_reaches_beyond_seven_deviations():
+    """A sum of two draws: no edge where a record could be told from its absence."""
+    most = _noise(jnp.full((1, 2), 2**32 - 1, jnp.uint32))
+    assert 7.3 < float(most[0]) < 7.7
+    assert float(_noise(jnp.zeros((1, 2), jnp.uint32))[0]) == -float(most[0])
 
 
 def test_vectors_take_the_shape_of_parameters():

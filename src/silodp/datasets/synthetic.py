@@ -13,6 +13,7 @@ records a silo has, so that runs with different seeds share one shape.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,15 +42,7 @@ REGRESSION_DEFAULTS = Defaults(
     delta=1e-4,
     preprocess="none",
 )
-BINARY_DEFAULTS = Defaults(
-    model="logistic",
-    rounds=50,
-    batch_size=32,
-    clip=1.0,
-    lr=0.2,
-    delta=1e-4,
-    preprocess="none",
-)
+BINARY_DEFAULTS = replace(REGRESSION_DEFAULTS, model="logistic")
 DEFAULTS_OF = {"regression": REGRESSION_DEFAULTS, "binary": BINARY_DEFAULTS}
 
 

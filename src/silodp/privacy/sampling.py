@@ -28,7 +28,7 @@ Draw = Literal["every", "gaps", "shuffle"]
 # is cheaper than gathering some; a heavy model's is not.
 EVERY_UP_TO_LIGHT = 8
 EVERY_UP_TO_HEAVY = 1.5
-# A gap this many times its mean is cut into two draws (the process has no memory, so it stays
+# A gap that is less likely than e^-8 is cut into two draws (the process has no memory, so it stays
 # exact): it keeps the probability of every gap far above the resolution of the random numbers.
 LONGEST_GAP = 8.0
 # Single precision moves the rate at which "gaps" draws a record, whatever else was drawn, by less
@@ -62,8 +62,9 @@ def charged_rate(draw: Draw, records: int, batch: int) -> float:
 def slots_for(records: int, batch: int, chance: float) -> int:
     """Slots that "gaps" needs so that a step overflows with at most this chance."""
     drawn = stats.binom.isf(chance / 2, records, batch / records)
-    # Gaps that were cut in two take a slot and draw nothing.
-    cut = stats.binom.isf(chance / 2, int(drawn) + 1, math.exp(-LONGEST_GAP))
+    # Gaps that were cut in two take a slot and draw nothing; among twice as many slots as records
+    # are drawn, there are hardly more than these.
+    cut = stats.binom.isf(chance / 2, 2 * int(drawn) + 2, math.exp(-LONGEST_GAP))
     # One more slot sees that the process has left the silo.
     return int(drawn) + int(cut) + 1
 
@@ -131,6 +132,7 @@ def gap_of(words: Array, rate: Array) -> tuple[Array, Array]:
     """Random words -> how many records are passed over, and whether one is then drawn."""
     # In (0, 1]; small numbers, which make long gaps, keep all 32 bits.
     uniform = (words.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-32)
-    longest = jnp.ceil(LONGEST_GAP / rate)
-    gap = jnp.floor(jnp.log(uniform) / jnp.log1p(-rate))
+    hazard = -jnp.log1p(-rate)
+    longest = jnp.ceil(LONGEST_GAP / hazard)
+    gap = jnp.floor(-jnp.log(uniform) / hazard)
     return jnp.minimum(gap, longest).astype(jnp.int32), gap < longest
