@@ -10,9 +10,10 @@ from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 from silodp.methods.base import Method
 from silodp.models import Model, custom_model, get_model
+from silodp.options import RunOptions
 from silodp.privacy.policy import Policy, read_policies
 from silodp.result import Result, read_result
-from silodp.run import RunOptions, run, sweep
+from silodp.run import run, sweep
 
 __all__ = [
     "Federation",

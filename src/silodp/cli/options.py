@@ -12,7 +12,7 @@ import typer
 
 from silodp.datasets import SOURCES
 from silodp.errors import SilodpError, one_of
-from silodp.run import RunOptions
+from silodp.options import RunOptions
 
 _HINTS = get_type_hints(RunOptions)
 

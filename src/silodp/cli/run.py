@@ -22,8 +22,8 @@ from rich.table import Table
 from silodp.cli.options import takes_run_options
 from silodp.engines.execution import Reporter
 from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.options import RunOptions
 from silodp.result import Result
-from silodp.run import RunOptions
 
 
 class LiveProgress(Reporter):

@@ -1,0 +1,127 @@
+"""What a run can be asked for, and the checks of it."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from silodp.errors import SilodpError
+from silodp.federation import Task
+from silodp.models import MODELS
+from silodp.optimisers import OPTIMISERS, Optimiser
+from silodp.privacy.accounting import Accountant
+from silodp.privacy.queries import Regulariser
+from silodp.privacy.sampling import Sampling
+
+Weights = Literal["records", "uniform"]
+Engine = Literal["simulation", "debug"]
+
+
+def _option(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"help": about})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Everything that a run can be asked for; `None` takes what fits the data set.
+
+    The command line, `--config` files and `silodp.run` all take these names.
+    """
+
+    data: str = _option("synthetic", "A data set's name (silodp data list), or a table's path.")
+    method: str = _option("mrmtl", "How silos learn together (silodp methods).")
+    model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
+    lam: float = _option(1.0, "lambda: how strongly silos are pulled together (mrmtl).")
+    finetune_fraction: float = _option(0.5, "Part of the rounds that finetune federates.")
+    epsilon: float | None = _option(None, "Privacy budget of every silo; inf for no privacy.")
+    delta: float | None = _option(None, "Chance with which the bound may fail.")
+    policies: Path | None = _option(None, "TOML file with budgets of single silos.")
+    rounds: int | None = _option(None, "Rounds of communication.")
+    batch_size: int | None = _option(None, "Expected records in a step.")
+    clip: float | None = _option(None, "Largest norm of a record's gradient.")
+    lr: float | None = _option(None, "Learning rate of local training.")
+    epochs: int = _option(1, "Local epochs in a round.")
+    optimiser: Optimiser = _option("sgd", f"Of local training: {', '.join(OPTIMISERS)}.")
+    seeds: int = _option(1, "How many runs, each with its own split of the data and noise.")
+    first_seed: int = _option(0, "The first of them.")
+    sampling: Sampling = _option(
+        "poisson", "poisson (proven), or shuffle as in the authors' code (not proven)."
+    )
+    accountant: Accountant = _option("pld", "pld (tighter) or rdp.")
+    regulariser: Regulariser = _option(
+        "outside", "The pull outside the clip (free), or inside as in the authors' code."
+    )
+    weights: Weights = _option("records", "Of silos when merging: by records, or uniform.")
+    small_silos: str | None = _option(
+        None, "Silos with fewer records than a batch: refuse, or train on the full-batch."
+    )
+    preprocess: str | None = _option(None, "How features are scaled: paper, bounds or none.")
+    test_fraction: float | None = _option(None, "Share of each silo's records kept for testing.")
+    evaluate_every: int | None = _option(None, "Rounds between evaluations; else 20 in a run.")
+    engine: Engine = _option(
+        "simulation", "simulation, or debug: slow, names the silo and stage that failed."
+    )
+    data_dir: Path | None = _option(None, "Folder with data files, looked into first.")
+    task: Task | None = _option(None, "Of a table: regression, binary or multiclass.")
+    silo_column: str | None = _option(None, "Column of a table that names a record's silo.")
+    target: str | None = _option(None, "Column of a table to predict.")
+    drop_missing: bool | None = _option(None, "Drop a table's rows with missing values.")
+    schema: Path | None = _option(None, "TOML file declaring a table's levels and bounds.")
+    silos: int | None = _option(None, "How many silos to make (synthetic).")
+    heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
+
+    def __post_init__(self):
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise SilodpError(
+                    f"{_flag(name)} is {value!r}: choose one of {', '.join(choices)}."
+                )
+        for name in ("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"):
+            _check_number(name, getattr(self, name), whole=True, least=1)
+        _check_number("first_seed", self.first_seed, whole=True, least=0)
+        for name in ("lr", "clip", "epsilon"):
+            _check_number(name, getattr(self, name), above=0)
+        _check_number("lam", self.lam, least=0)
+        for name in ("lr", "lam", "clip"):
+            value = getattr(self, name)
+            if value is not None and value > _LARGEST:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number below {_LARGEST:g}.")
+        if not 0 <= self.finetune_fraction <= 1:
+            raise SilodpError(
+                f"--finetune-fraction is {self.finetune_fraction}: give a number from 0 to 1."
+            )
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise SilodpError(f"--delta is {self.delta}: give a number above 0 and below 1.")
+
+
+# Models are in single precision.
+_LARGEST = 1e30
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimiser": tuple(OPTIMISERS),
+    "sampling": get_args(Sampling),
+    "accountant": get_args(Accountant),
+    "regulariser": get_args(Regulariser),
+    "weights": get_args(Weights),
+    "small_silos": ("refuse", "full-batch"),
+    "engine": get_args(Engine),
+    "task": get_args(Task),
+}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_number(name: str, value: Any, *, whole=False, least=-math.inf, above=-math.inf) -> None:
+    if value is None:
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a whole number" if whole else "a number"
+        raise SilodpError(f"{_flag(name)} is {value!r}: give {kind}.")
+    if not (value >= least and value > above):
+        bound = f"of at least {least:g}" if least > -math.inf else f"above {above:g}"
+        raise SilodpError(f"{_flag(name)} is {value}: give a number {bound}.")
