@@ -78,6 +78,7 @@ def test_debug_engine_agrees(method, sampling):
     assert fast.test["mean"] == pytest.approx(slow.test["mean"], rel=1e-4)
     for a, b in zip(fast.per_silo, slow.per_silo, strict=True):
         assert a["mean"] == pytest.approx(b["mean"], rel=1e-3)
+    np.testing.assert_allclose(fast.models, slow.models, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])

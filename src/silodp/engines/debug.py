@@ -47,10 +47,13 @@ def run_debug(
     setting: Setting,
     evaluate_every: int,
     report: Callable[[int, np.ndarray], None],
-) -> None:
-    """One run; calls report(round, metric of each silo) after every so many rounds."""
+) -> Any:
+    """One run; calls report(round, metric of each silo) after every so many rounds.
+
+    Returns the personal models, as a pytree with a leading axis of silos.
+    """
     with jax.disable_jit():
-        _run(job, seed, federation, setting, evaluate_every, report)
+        return _run(job, seed, federation, setting, evaluate_every, report)
 
 
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
@@ -77,6 +80,9 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
                 for silo, state in zip(federation.silos, states, strict=True)
             ]
             report(number + 1, np.array(metrics))
+    told = method.broadcast(server)
+    models = [method.personal(state, told) for state in states]
+    return jax.tree.map(lambda *silos: np.stack(silos), *models)
 
 
 def _queries(job: Job, federation: Federation, setting: Setting, key, place: int, number: int):

@@ -78,12 +78,13 @@ def execute(
     _check_equal_shapes(federations)
     at = place.begin(_fingerprint(job, seeds, federations, settings)) if place else None
     rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
-    shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
-    metrics = np.full(shape, np.nan)
     if engine == "debug":
-        _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter)
-        return Execution(rounds, metrics, None, {})
+        start = time.perf_counter()
+        metrics, models = _debug(job, seeds, federations, settings, rounds, reporter)
+        seconds = {"train": time.perf_counter() - start}
+        return Execution(rounds, metrics, models if keep_models else None, seconds)
 
+    metrics = np.full((len(rounds), len(seeds), len(settings), len(federations[0].silos)), np.nan)
     parts = _parts(job, federations, settings)
     models: list[Any] = []
     seconds = {"compile": 0.0, "train": 0.0}
@@ -201,7 +202,18 @@ def _train(
     return state
 
 
-def _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, reporter) -> None:
+def _debug(
+    job: Job,
+    seeds: Sequence[int],
+    federations: Sequence[Federation],
+    settings: Sequence[Setting],
+    rounds: list[int],
+    reporter: Reporter,
+) -> tuple[np.ndarray, list[Any]]:
+    """Metrics [evaluations, seeds, settings, silos], and of each setting the models."""
+    shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
+    metrics = np.full(shape, np.nan)
+    models: list[list[Any]] = [[] for _ in settings]
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     reporter.stage("training")
     for number, (s, r) in enumerate(runs):
@@ -212,7 +224,8 @@ def _debug(job, seeds, federations, settings, evaluate_every, metrics, rounds, r
                 number * job.rounds + done, len(runs) * job.rounds, float(metric.mean())
             )
 
-        run_debug(job, seeds[s], federations[s], settings[r], evaluate_every, report)
+        models[r].append(run_debug(job, seeds[s], federations[s], settings[r], rounds[0], report))
+    return metrics, [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in models]
 
 
 def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setting]) -> list[_Part]:
