@@ -490,3 +490,16 @@ def test_overwriting_run_can_be_resumed(uninterrupted, tmp_path):
         silodp.run(**SHORT, out=tmp_path, overwrite=True, reporter=StopAt(4))
     assert (tmp_path / "checkpoint.npz").read_bytes() == middle
     assert silodp.run(**SHORT, out=tmp_path, resume=True).history == whole.history
+
+
+def test_checkpoint_outlives_a_result_that_cannot_be_written(uninterrupted, tmp_path, monkeypatch):
+    _, middle = uninterrupted
+    (tmp_path / "checkpoint.npz").write_bytes(middle)
+
+    def full(self, folder):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(silodp.Result, "write", full)
+    with pytest.raises(OSError, match="no space left"):
+        silodp.run(**SHORT, out=tmp_path, resume=True)
+    assert (tmp_path / "checkpoint.npz").exists()

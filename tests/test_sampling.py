@@ -148,6 +148,17 @@ def test_overflow_is_paid_for_out_of_delta():
         assert stats.binom.sf(slots - 1, 1400, 64 / 1400) <= p
 
 
+@pytest.mark.parametrize("chance", [1e-3, 1e-9, 1e-30, 1e-200])
+@pytest.mark.parametrize(("batch", "records"), [(8, 100), (64, 1400), (100, 150), (32, 10**6)])
+def test_slots_hold_what_the_binomial_law_says(batch, records, chance):
+    drawn = min(slots_for(records, batch, chance) - 1, records)
+    assert stats.binom.logsf(drawn, records, batch / records) <= np.log(chance)
+
+
+def test_an_epsilon_beyond_numbers_has_a_slot_for_everybody():
+    assert slots_for(500, 32, overflow_chance(800.0, 1e-5, 10)) > 500
+
+
 def test_more_slots_only_add():
     w = words((5, 120))
     args = (jnp.int32(500), jnp.int32(40), jnp.uint32(0))

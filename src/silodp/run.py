@@ -65,24 +65,18 @@ def run(
       reporter: told about progress.
       **options: fields of `RunOptions`.
     """
-    (result,) = sweep(
-        federation=federation,
-        custom_model=custom_model,
-        keep_models=keep_models,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        reporter=reporter,
-        **options,
-    )
+    place = _place(out, resume, overwrite)
+    (result,) = _train_grid(federation, custom_model, keep_models, place, reporter, options)
     if any(math.isnan(silo["mean"]) for silo in result.per_silo):
         worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
         raise SilodpError(
             f"Silo {worst!r}: the model is not finite any more after training: lower --lr (it is "
             f"{result.options['lr']}) or --lam; --engine debug says in which round it happened."
         )
-    if out is not None:
-        result.write(Path(out))
+    if place is not None:
+        # In this order: whenever the process is killed, the work is in one of the two.
+        result.write(place.folder)
+        place.clear()
     return result
 
 
@@ -105,9 +99,29 @@ def sweep(
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
     point of the grid, the last-named list moving fastest (in the order above). A setting that
-    diverged has a NaN metric.
+    diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
     """
+    place = _place(out, resume, overwrite)
+    results = _train_grid(federation, custom_model, keep_models, place, reporter, options)
+    if place is not None:
+        place.clear()
+    return results
+
+
+def _place(out: Path | str | None, resume: bool, overwrite: bool) -> Place | None:
+    return None if out is None else Place(Path(out), resume, overwrite)
+
+
+def _train_grid(
+    federation: Data | None,
+    custom_model: Model | None,
+    keep_models: bool,
+    place: Place | None,
+    reporter: Reporter | None,
+    options: dict[str, Any],
+) -> list[Result]:
     reporter = reporter or Reporter()
+    options = dict(options)
     axes = {
         name: list(options.pop(name))
         for name in _SWEPT
@@ -122,7 +136,6 @@ def sweep(
     _refuse_unknown(options)
     asked = [RunOptions(**options, **point) for point in points]
 
-    place = None if out is None else Place(Path(out), resume, overwrite)
     started = time.perf_counter()
     federations, defaults = _load(asked[0], federation, reporter)
     first = federations[0]

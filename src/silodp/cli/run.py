@@ -21,9 +21,11 @@ from rich.table import Table
 
 from silodp.cli.options import takes_run_options
 from silodp.engines.execution import Reporter
-from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.methods import METHOD_OPTIONS, METHODS, get_method
 from silodp.options import RunOptions
 from silodp.result import Result
+
+_SHOWN = {"lam": "lambda", "finetune_fraction": "fraction"}
 
 
 class LiveProgress(Reporter):
@@ -126,12 +128,10 @@ def print_results(results: list[Result]) -> None:
 
 
 def describe(result: Result) -> str:
-    """The method with the option that makes it what it is."""
-    options = {"mrmtl": "lam", "finetune": "finetune_fraction"}
-    if result.method not in options:
-        return result.method
-    name = options[result.method]
-    return f"{result.method} ({'lambda' if name == 'lam' else name} {result.options[name]:g})"
+    """The method with the options that make it what it is."""
+    names = METHODS[result.method].options if result.method in METHODS else ()
+    shown = [f"{_SHOWN.get(name, name)} {result.options[name]:g}" for name in names]
+    return f"{result.method} ({', '.join(shown)})" if shown else result.method
 
 
 def epsilon_text(result: Result) -> str:

@@ -77,6 +77,11 @@ def execute(
     """Trains every seed with every setting; `place` keeps what an interrupted run has done."""
     _check_equal_shapes(federations)
     at = place.begin(_fingerprint(job, seeds, federations, settings)) if place else None
+    if at and at.chunk > 0 and keep_models:
+        raise SilodpError(
+            "keep_models: a checkpoint does not hold the models of parts that were finished before "
+            "the interruption: start anew with overwrite=True."
+        )
     rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
     if engine == "debug":
         start = time.perf_counter()
@@ -105,8 +110,6 @@ def execute(
         seconds["train"] += time.perf_counter() - start
         if keep_models:
             models.append(simulation.personal_models(state))
-    if place is not None:
-        place.clear()
     return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
 
 

@@ -103,11 +103,6 @@ class Queries:
         self._asked += 1
         return self._train(self._asked - 1, params, towards, strength)
 
-    @property
-    def asked(self) -> int:
-        """Training passes asked for so far in this round."""
-        return self._asked
-
 
 def training_pass(
     model: Model,

@@ -61,9 +61,11 @@ def charged_rate(draw: Draw, records: int, batch: int) -> float:
 
 def slots_for(records: int, batch: int, chance: float) -> int:
     """Slots that "gaps" needs so that a step overflows with at most this chance."""
+    if chance < 1e-300:  # beyond what can be worked out: a slot for all there can ever be
+        return 2 * records + 1
     drawn = stats.binom.isf(chance / 2, records, batch / records)
-    # Gaps that were cut in two take a slot and draw nothing; among twice as many slots as records
-    # are drawn, there are hardly more than these.
+    # Gaps that were cut in two take a slot and draw nothing. More than this many among twice as
+    # many slots as hold records, with half the chance at most.
     cut = stats.binom.isf(chance / 2, 2 * int(drawn) + 2, math.exp(-LONGEST_GAP))
     # One more slot sees that the process has left the silo.
     return int(drawn) + int(cut) + 1
@@ -77,7 +79,7 @@ def overflow_chance(epsilon: float, delta: float, steps: int) -> float:
     """
     if math.isinf(epsilon):
         return 1e-12
-    return max(OVERFLOW_SHARE * delta * math.exp(-epsilon) / (2 * steps), 1e-300)
+    return OVERFLOW_SHARE * delta * math.exp(-epsilon) / (2 * steps)
 
 
 def threshold_of(rate: float) -> np.uint32:
