@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
@@ -36,16 +35,14 @@ class LiveProgress(Reporter):
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),  # only where there is a total
             TimeRemainingColumn(),
             console=console,
             transient=True,
         )
         self._task: Any = None
-        self._name = ""
 
     def __enter__(self) -> "LiveProgress":
         self._progress.start()
@@ -58,17 +55,19 @@ class LiveProgress(Reporter):
         """A stage begins: a line of its own."""
         if self._task is not None:
             self._progress.remove_task(self._task)
-        self._name = name
-        self._task = self._progress.add_task(name, total=None, note="")
+        self._task = self._progress.add_task(name, total=None, note="", left="")
 
     def calibrated(self, done: int, total: int) -> None:
         """Silos whose noise is known."""
-        self._progress.update(self._task, completed=done, total=total, note="silos")
+        self._show(done, total, "silos")
 
     def trained(self, done: int, total: int, metric: float) -> None:
         """Rounds done, and the metric there."""
-        note = f"rounds, test metric {metric:.5f}"
-        self._progress.update(self._task, completed=done, total=total, note=note)
+        self._show(done, total, f"rounds, test metric {metric:.5f}")
+
+    def _show(self, done: int, total: int, note: str) -> None:
+        note = f"{done}/{total} {note}"
+        self._progress.update(self._task, completed=done, total=total, note=note, left="left")
 
 
 @takes_run_options
