@@ -4,19 +4,18 @@ import math
 
 import dp_accounting
 import pytest
-from dp_accounting import (
+from dp_accounting.dp_event import (
     ComposedDpEvent,
     GaussianDpEvent,
     LaplaceDpEvent,
     NonPrivateDpEvent,
     NoOpDpEvent,
     PoissonSampledDpEvent,
+    RepeatAndSelectDpEvent,
     SampledWithoutReplacementDpEvent,
     SampledWithReplacementDpEvent,
     SelfComposedDpEvent,
-    TruncatedSubsampledGaussianDpEvent,
     UnsupportedDpEvent,
-    ZCDpEvent,
 )
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
@@ -26,8 +25,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from silodp.errors import SilodpError
-from silodp.privacy import accounting
-from silodp.privacy.accounting import Steps, epsilon_of, steps_of
+from silodp.privacy import pld
+from silodp.privacy.accounting import epsilon_of, steps_of
+from silodp.privacy.steps import Steps
 
 ACCOUNTANTS = ("pld", "rdp")
 few = settings(max_examples=12, deadline=None)
@@ -157,15 +157,15 @@ def test_any_grid_gives_an_upper_bound(monkeypatch):
     fine = epsilon_of(sampled(0.3, 2.0, 50), 1e-5, "pld")
     epsilons = []
     for step in (0.1, 0.5, 2.0):
-        monkeypatch.setattr(accounting, "_GRID_STEP", step)
+        monkeypatch.setattr(pld, "_GRID_STEP", step)
         epsilons.append(epsilon_of(sampled(0.3, 2.0, 50), 1e-5, "pld"))
     assert fine < epsilons[0] < epsilons[1] < epsilons[2]
 
 
 def test_small_noise_is_bounded_in_points(monkeypatch):
-    unbounded = accounting._grid_step((Steps(0.001, 0.1, 100),))
-    monkeypatch.setattr(accounting, "_GRID_POINTS", 2**10)
-    assert accounting._grid_step((Steps(0.001, 0.1, 100),)) > 100 * unbounded
+    unbounded = pld._grid_step((Steps(0.001, 0.1, 100),), "add-remove")
+    monkeypatch.setattr(pld, "_GRID_POINTS", 2**10)
+    assert pld._grid_step((Steps(0.001, 0.1, 100),), "add-remove") > 100 * unbounded
 
 
 def test_rounding_of_fourier_transforms_is_charged():
@@ -196,7 +196,8 @@ def test_cost_falls_with_noise_and_grows_with_steps_and_sampling(
     rate, noise, count, delta, accountant
 ):
     cost = epsilon_of(sampled(rate, noise, count), delta, accountant)
-    slack = 1.0003 if accountant == "pld" else 1 + 1e-9
+    # A bound may be looser at one place than at the next: by its grid, or by its orders.
+    slack = 1.0003
     assert epsilon_of(sampled(rate, noise * 1.1, count), delta, accountant) <= cost * slack
     assert epsilon_of(sampled(rate, noise, count + 1), delta, accountant) * slack >= cost
     assert epsilon_of(sampled(rate * 1.05, noise, count), delta, accountant) * slack >= cost
@@ -279,10 +280,9 @@ def test_next_to_no_noise_is_a_large_or_infinite_cost_and_no_warning():
     [
         LaplaceDpEvent(1.0),
         UnsupportedDpEvent(),
-        ZCDpEvent(0.1),
         SampledWithoutReplacementDpEvent(100, 10, GaussianDpEvent(1.0)),
         SampledWithReplacementDpEvent(100, 10, GaussianDpEvent(1.0)),
-        TruncatedSubsampledGaussianDpEvent(100, 0.1, 20, 1.0),
+        RepeatAndSelectDpEvent(LaplaceDpEvent(1.0), 3, 1),
         PoissonSampledDpEvent(0.1, LaplaceDpEvent(1.0)),
         PoissonSampledDpEvent(0.1, NoOpDpEvent()),
         PoissonSampledDpEvent(0.1, SelfComposedDpEvent(GaussianDpEvent(1.0), 2)),
@@ -326,5 +326,10 @@ def test_delta_must_be_a_chance(delta):
 
 
 def test_unknown_accountant():
-    with pytest.raises(SilodpError, match="choose one of pld, rdp"):
+    with pytest.raises(SilodpError, match="choose one of best, pld, rdp"):
         epsilon_of(GaussianDpEvent(1.0), 1e-5, "prv")  # type: ignore[arg-type]
+
+
+def test_unknown_relation():
+    with pytest.raises(SilodpError, match="choose 'add-remove'"):
+        epsilon_of(GaussianDpEvent(1.0), 1e-5, "pld", "remove")  # type: ignore[arg-type]

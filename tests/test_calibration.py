@@ -5,13 +5,16 @@ import math
 import threading
 
 import pytest
-from dp_accounting import (
+from dp_accounting.dp_event import (
     ComposedDpEvent,
     GaussianDpEvent,
     LaplaceDpEvent,
     NoOpDpEvent,
     PoissonSampledDpEvent,
+    RepeatAndSelectDpEvent,
     SelfComposedDpEvent,
+    TruncatedSubsampledGaussianDpEvent,
+    ZCDpEvent,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +23,7 @@ from silodp.errors import SilodpError
 from silodp.privacy import calibration
 from silodp.privacy.accounting import LEAST_NOISE, epsilon_of
 from silodp.privacy.calibration import Calibration, CalibrationRequest, calibrate_many
+from silodp.privacy.events import BoundedRangeDpEvent, PureDpEvent
 
 # The folder is the same for every example of a test, but these do not use it.
 few = settings(
@@ -38,8 +42,18 @@ def sampled(rate, noise, count):
     return SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), count)
 
 
-def request(rate=32 / 88, count=400, epsilon=6.0, delta=1e-3, label=""):
-    return CalibrationRequest(lambda noise: sampled(rate, noise, count), epsilon, delta, label)
+def request(
+    rate=32 / 88, count=400, epsilon=6.0, delta=1e-3, label="", relation="add-remove", fixed=None
+):
+    def event_of(noise):
+        training = sampled(rate, noise, count)
+        return training if fixed is None else ComposedDpEvent([fixed, training])
+
+    return CalibrationRequest(event_of, epsilon, delta, label, relation)
+
+
+def selections(epsilon, count):
+    return SelfComposedDpEvent(BoundedRangeDpEvent(epsilon), count)
 
 
 def one(request, accountant="pld", **options) -> Calibration:
@@ -47,8 +61,10 @@ def one(request, accountant="pld", **options) -> Calibration:
 
 
 def assert_meets(answer, request, accountant):
-    cost = epsilon_of(request.event_of(answer.noise_multiplier), request.delta, accountant)
+    event = request.event_of(answer.noise_multiplier)
+    cost = epsilon_of(event, request.delta, accountant, request.relation)
     assert answer.epsilon == cost
+    assert accountant in (answer.accountant, "best")
     assert 0.998 * request.epsilon < cost <= request.epsilon
 
 
@@ -96,6 +112,72 @@ def test_never_above_the_budget_and_close_below(accountant, rate, count, epsilon
         assert_meets(answer, asked, accountant)
 
 
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    "fixed",
+    [selections(0.18, 20), selections(0.03, 400), SelfComposedDpEvent(PureDpEvent(0.3), 5)],
+    ids=str,
+)
+def test_the_least_noise_of_any_accountant_is_given(fixed, relation):
+    asked = request(epsilon=3.0, relation=relation, fixed=fixed)
+    best = one(asked, "best")
+    assert_meets(best, asked, "best")
+    names = ("pld", "rdp") if relation == "add-remove" else ("pld",)
+    answers = {name: one(asked, name) for name in names}
+    for name, answer in answers.items():
+        assert_meets(answer, asked, name)
+    least = min(answers.values(), key=lambda answer: answer.noise_multiplier)
+    assert best.accountant == least.accountant
+    assert best.noise_multiplier == pytest.approx(least.noise_multiplier, rel=1e-3)
+
+
+def test_either_accountant_may_be_the_best():
+    # Few selections beside much training, and many that take nearly all of the budget.
+    few_ones = request(epsilon=6.0, fixed=selections(0.18, 20))
+    many = request(epsilon=1.4, delta=1e-7, fixed=selections(0.025, 400))
+    answers = calibrate_many([few_ones, many])
+    assert [answer.accountant for answer in answers] == ["pld", "rdp"]
+
+
+@pytest.mark.parametrize(
+    ("event_of", "accountant"),
+    [
+        (lambda noise: RepeatAndSelectDpEvent(sampled(0.1, noise, 100), 5, 1), "rdp"),
+        (lambda noise: ComposedDpEvent([ZCDpEvent(0.01), sampled(0.1, noise, 100)]), "rdp"),
+        (
+            lambda noise: SelfComposedDpEvent(
+                TruncatedSubsampledGaussianDpEvent(100, 0.1, 18, noise), 100
+            ),
+            "pld",
+        ),
+    ],
+    ids=["tuning", "zCDP", "cut samples"],
+)
+def test_what_only_one_accountant_knows(event_of, accountant):
+    asked = CalibrationRequest(event_of, 2.0, 1e-5)
+    answer = one(asked, "best")
+    assert answer.accountant == accountant
+    assert_meets(answer, asked, accountant)
+    with pytest.raises(SilodpError, match=f"take accountant '{accountant}'"):
+        one(asked, "pld" if accountant == "rdp" else "rdp")
+
+
+@pytest.mark.parametrize("share", [1.01, 1.1, 2.0])
+@pytest.mark.parametrize("kind", [GaussianDpEvent, selections])
+def test_a_fixed_part_near_the_budget_takes_few_evaluations(kind, share, monkeypatch):
+    fixed = kind(1.5) if kind is GaussianDpEvent else selections(0.05, 200)
+    asked = request(0.3, 100, epsilon_of(fixed, 1e-5) * share, 1e-5, fixed=fixed)
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return epsilon_of(*arguments)
+
+    monkeypatch.setattr(calibration, "epsilon_of", counted)
+    assert_meets(one(asked, "best"), asked, "best")
+    assert len(calls) <= 12
+
+
 @accountants
 def test_many_silos_of_like_size_take_few_evaluations(accountant, monkeypatch):
     calls = []
@@ -119,7 +201,7 @@ def test_answers_come_in_the_order_of_the_requests():
 
 
 def test_no_privacy_needs_no_noise():
-    assert one(request(epsilon=math.inf)) == Calibration(0.0, math.inf)
+    assert one(request(epsilon=math.inf)) == Calibration(0.0, math.inf, "")
 
 
 def test_a_part_with_fixed_noise_is_paid_for():
@@ -141,6 +223,18 @@ def test_a_fixed_part_above_the_budget_is_refused(accountant):
         one(CalibrationRequest(event_of, 2.0, 1e-5, "North"), accountant)
 
 
+def test_a_fixed_part_that_is_too_dear_is_named():
+    dear = request(epsilon=2.0, delta=1e-5, label="North", fixed=selections(0.5, 30))
+    words = r"North: .*selection of epsilon 0.5, 30 times.* cost epsilon 6.6.*lower epsilon"
+    with pytest.raises(SilodpError, match=words):
+        one(dear, "best")
+
+
+def test_a_delta_at_which_nothing_is_proven_is_named():
+    with pytest.raises(SilodpError, match=r"no finite epsilon .* at delta 1e-14.*raise delta"):
+        one(request(delta=1e-14, relation="replace-one"))
+
+
 @accountants
 def test_a_fixed_part_alone_that_fits(accountant):
     asked = CalibrationRequest(lambda _: GaussianDpEvent(5.0), 2.0, 1e-5)
@@ -152,7 +246,7 @@ def test_a_fixed_part_alone_that_fits(accountant):
 @accountants
 def test_the_least_noise_is_given_where_less_would_do(accountant):
     assert one(CalibrationRequest(lambda _: NoOpDpEvent(), 1.0, 1e-5), accountant) == Calibration(
-        LEAST_NOISE, 0.0
+        LEAST_NOISE, 0.0, accountant
     )
     for epsilon in (1e5, 1e300):
         generous = CalibrationRequest(GaussianDpEvent, epsilon, 1e-5)
@@ -160,7 +254,7 @@ def test_the_least_noise_is_given_where_less_would_do(accountant):
 
 
 def test_a_sample_rarer_than_delta_is_free():
-    assert one(request(1e-6, 10, 1.0, 0.1)) == Calibration(LEAST_NOISE, 0.0)
+    assert one(request(1e-6, 10, 1.0, 0.1)) == Calibration(LEAST_NOISE, 0.0, "pld")
 
 
 @pytest.mark.parametrize(
@@ -205,8 +299,11 @@ def test_a_second_call_reads_the_answers(folder, broken_evaluator):
     for other in (request(epsilon=5.0), request(delta=1e-4), request(count=401)):
         with pytest.raises(AssertionError):
             one(other)
+    for accountant in ("rdp", "best"):
+        with pytest.raises(AssertionError):
+            one(asked[0], accountant)
     with pytest.raises(AssertionError):
-        one(asked[0], "rdp")
+        one(request(relation="replace-one"))
     with pytest.raises(AssertionError):
         one(asked[0], cache=False)
 
@@ -268,6 +365,10 @@ def test_a_damaged_file_is_replaced(folder, content, broken_evaluator):
         {"noise": math.inf},
         {"noise": None},
         {"event": "0"},
+        {"accountant": "rdp"},
+        {"accountant": "best"},
+        {"accountant": None},
+        {"accountant": ["pld"]},
     ],
     ids=str,
 )

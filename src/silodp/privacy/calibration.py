@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from dp_accounting import DpEvent, get_epsilon_gaussian, get_sigma_gaussian
@@ -22,7 +23,8 @@ from scipy.optimize import root_scalar
 
 from silodp.cache import cache_dir
 from silodp.errors import SilodpError
-from silodp.privacy.accounting import LEAST_NOISE, Accountant, epsilon_of, spread_of, steps_of
+from silodp.privacy.accounting import Accountant, Relation, contenders, epsilon_of
+from silodp.privacy.steps import LEAST_NOISE, describe, sort_key, steps_of, total_spread
 
 # What is searched, and its logarithms.
 MOST_NOISE = 1e6
@@ -33,7 +35,7 @@ _AIM = 5e-5
 _CLOSE_ENOUGH = 2e-4
 
 # Raise it whenever an event may cost more than it did before: it makes old answers unknown.
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _DP_ACCOUNTING = version("dp-accounting")
 _CACHE_ENTRIES = 10_000
 
@@ -44,34 +46,42 @@ class CalibrationRequest:
 
     Attributes:
       event_of: from a noise multiplier to the event of everything that the silo will be asked.
+        Parts whose price is fixed (selections, statistics) may stand beside those with this noise.
       epsilon: the budget; infinity asks for no privacy.
       delta: the chance with which the bound may fail.
       label: whose budget it is, for error messages.
+      relation: which data sets are neighbours.
     """
 
     event_of: Callable[[float], DpEvent]
     epsilon: float
     delta: float
     label: str = ""
+    relation: Relation = "add-remove"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The noise that meets a budget, and what it really costs (at most the budget)."""
+    """The noise that meets a budget, and what it really costs (at most the budget).
+
+    `accountant` is the one that proves it, "pld" or "rdp"; empty where no privacy was asked for.
+    """
 
     noise_multiplier: float
     epsilon: float
+    accountant: str
 
 
 def calibrate_many(
     requests: Sequence[CalibrationRequest],
-    accountant: Accountant,
+    accountant: Accountant = "best",
     *,
     cache: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Calibration]:
     """The least noise multiplier that meets each budget, to 0.02 % of epsilon and never above it.
 
+    Under "best" it is the least of what any accountant proves that knows all of the event.
     No less than `LEAST_NOISE` is given, even where the budget would allow less or nothing is asked.
     `progress` is called with the number of requests answered and the number of all.
     """
@@ -80,18 +90,19 @@ def calibrate_many(
     known = _read_cache() if cache else {}
     fresh: dict[str, dict] = {}
     answers: dict[int, Calibration] = {}
-    bias = 0.0
+    biases: dict[str, float] = {}
     try:
         # Neighbours in this order are alike, so that one's answer is a guess for the next.
         for i in sorted(range(len(requests)), key=lambda i: _likeness(requests[i])):
             request = requests[i]
             if request.epsilon == math.inf:
-                answers[i] = Calibration(0.0, math.inf)
+                answers[i] = Calibration(0.0, math.inf, "")
             else:
+                names = contenders(request.event_of(1.0), accountant, request.relation)
                 key = _key(request, accountant)
-                answer = _recall(known.get(key), request)
+                answer = _recall(known.get(key), request, names)
                 if answer is None:
-                    answer, bias = _solve(request, accountant, bias)
+                    answer = _solve_best(request, names, biases)
                     known[key] = fresh[key] = _entry(answer, request)
                 answers[i] = answer
             if progress is not None:
@@ -117,33 +128,55 @@ def _check(request: CalibrationRequest) -> None:
 
 
 def _likeness(request: CalibrationRequest) -> tuple:
-    return request.delta, request.epsilon, steps_of(request.event_of(1.0))
+    steps = steps_of(request.event_of(1.0))
+    return request.relation, request.delta, request.epsilon, [sort_key(step) for step in steps]
 
 
 # Search
 
 
-def _solve(
-    request: CalibrationRequest, accountant: Accountant, bias: float
-) -> tuple[Calibration, float]:
+def _solve_best(
+    request: CalibrationRequest, names: Sequence[str], biases: dict[str, float]
+) -> Calibration:
+    """The least noise that any of the named accountants proves; keeps their biases up to date."""
+    best = None
+    for name in names:
+        # An accountant that charges too much for the best noise so far needs more noise.
+        if best is not None and _cost(request, best.noise_multiplier, name) > request.epsilon:
+            continue
+        answer, biases[name] = _solve(request, name, biases.get(name, 0.0))
+        if answer is not None and (best is None or answer.noise_multiplier < best.noise_multiplier):
+            best = answer
+    if best is None:
+        raise _too_dear(request, names)
+    return best
+
+
+def _cost(request: CalibrationRequest, noise: float, name: str) -> float:
+    accountant = cast(Accountant, name)
+    return epsilon_of(request.event_of(noise), request.delta, accountant, request.relation)
+
+
+def _solve(request: CalibrationRequest, name: str, bias: float) -> tuple[Calibration | None, float]:
     """The answer, and how far (in log spread) it lies from a Gaussian mechanism of equal cost.
 
-    Many steps resemble one Gaussian mechanism, whose noise is known. What is left is nearly a
-    constant factor: `bias`, known from the request before or else from the first evaluation.
+    There is no answer where no noise is enough. Many steps resemble one Gaussian mechanism, whose
+    noise is known. What is left is nearly a constant factor: `bias`, known from the request before
+    or else from the first evaluation.
     """
-    target, delta = request.epsilon, request.delta
+    target = request.epsilon
     if _log_spread(request, _LEAST) == -math.inf:
-        return Calibration(LEAST_NOISE, 0.0), bias
-    ideal, slope = _gaussian_of(target, delta)
+        return Calibration(LEAST_NOISE, 0.0, name), bias
+    ideal, slope = _gaussian_of(target, request.delta)
     x = _at_spread(request, ideal + bias)
     low, high = -math.inf, math.inf  # log noise: too little, and enough
     answer, found = None, bias
     last = None
     for attempt in range(60):
-        epsilon = epsilon_of(request.event_of(_noise(x)), delta, accountant)
+        epsilon = _cost(request, _noise(x), name)
         spread = _log_spread(request, x)
         if epsilon <= target:
-            answer, found = Calibration(_noise(x), epsilon), spread - ideal
+            answer, found = Calibration(_noise(x), epsilon, name), spread - ideal
             high = x
         else:
             low = x
@@ -163,8 +196,6 @@ def _solve(
         # The bracket is the safeguard, and halving it now and then keeps the search from stalling.
         if not low < x < high or attempt % 4 == 3:
             x = middle
-    if answer is None:
-        raise _too_dear(request, accountant)
     return answer, found
 
 
@@ -176,8 +207,7 @@ def _noise(log_noise: float) -> float:
 
 
 def _log_spread(request: CalibrationRequest, log_noise: float) -> float:
-    steps = steps_of(request.event_of(_noise(log_noise)))
-    total = math.sqrt(math.fsum(step.repeats * spread_of(step) ** 2 for step in steps))
+    total = total_spread(steps_of(request.event_of(_noise(log_noise))), request.relation)
     return math.log(total) if total > 0 else -math.inf
 
 
@@ -205,15 +235,28 @@ def _gaussian_of(epsilon: float, delta: float) -> tuple[float, float]:
     return -math.log(noise), slope
 
 
-def _too_dear(request: CalibrationRequest, accountant: Accountant) -> SilodpError:
+def _too_dear(request: CalibrationRequest, names: Sequence[str]) -> SilodpError:
     event = request.event_of(MOST_NOISE)
-    epsilon = epsilon_of(event, request.delta, accountant)
-    fixed = set(steps_of(event)) & set(steps_of(request.event_of(1.0)))
+    epsilon = min(_cost(request, MOST_NOISE, name) for name in names)
+    usual = steps_of(request.event_of(1.0))
+    fixed = "; ".join(describe(step) for step in steps_of(event) if step in usual)
+    if epsilon == math.inf:
+        return SilodpError(
+            f"{_who(request)}no finite epsilon can be proven at delta {request.delta:g}, whatever "
+            "the noise: raise delta, or leave out what is not private."
+        )
+    cost = (
+        f"epsilon {epsilon:.4g} at delta {request.delta:g}, above the budget of {request.epsilon:g}"
+    )
+    if fixed:
+        return SilodpError(
+            f"{_who(request)}the queries whose noise is fixed ({fixed}) alone cost {cost}: ask "
+            "them less often or at a lower epsilon of their own, or raise the silo's epsilon or "
+            "delta."
+        )
     return SilodpError(
-        f"{_who(request)}even with noise {MOST_NOISE:g} the queries "
-        + ("(mostly those whose noise is fixed) " if fixed else "")
-        + f"cost epsilon {epsilon:.4g} at delta {request.delta:g}, above the budget of "
-        f"{request.epsilon:g}: raise epsilon or delta, or ask fewer."
+        f"{_who(request)}even with noise {MOST_NOISE:g} the queries cost {cost}: raise epsilon or "
+        "delta, or ask fewer."
     )
 
 
@@ -232,7 +275,8 @@ def _key(request: CalibrationRequest, accountant: Accountant) -> str:
     # Two probes tell noise that is fixed from noise that happens to equal the probe.
     probes = [steps_of(request.event_of(noise)) for noise in (1.0, 2.7)]
     budget = float(request.epsilon), float(request.delta)
-    return _digest((_CACHE_FORMAT, _DP_ACCOUNTING, accountant, budget, probes))
+    how = _CACHE_FORMAT, _DP_ACCOUNTING, accountant, request.relation
+    return _digest((how, budget, probes))
 
 
 def _digest(content: object) -> str:
@@ -243,22 +287,26 @@ def _entry(answer: Calibration, request: CalibrationRequest) -> dict:
     return {
         "noise": answer.noise_multiplier,
         "epsilon": answer.epsilon,
+        "accountant": answer.accountant,
         "event": _digest(steps_of(request.event_of(answer.noise_multiplier))),
     }
 
 
-def _recall(entry: object, request: CalibrationRequest) -> Calibration | None:
+def _recall(entry: object, request: CalibrationRequest, names: Sequence[str]) -> Calibration | None:
     """The stored answer, if it is whole, meets the budget, and was found for this very event."""
     if not isinstance(entry, dict):
         return None
     noise, epsilon = entry.get("noise"), entry.get("epsilon")
     if not isinstance(noise, float) or not isinstance(epsilon, float):
         return None
+    accountant = entry.get("accountant")
+    if not isinstance(accountant, str) or accountant not in names:
+        return None
     if not LEAST_NOISE <= noise <= MOST_NOISE or not 0 <= epsilon <= request.epsilon:
         return None
     if entry.get("event") != _digest(steps_of(request.event_of(noise))):
         return None
-    return Calibration(noise, epsilon)
+    return Calibration(noise, epsilon, accountant)
 
 
 def _read_cache() -> dict[str, object]:

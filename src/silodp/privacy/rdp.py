@@ -1,0 +1,184 @@
+"""The Rényi accountant: divergences at many orders add up, and become epsilon at the end."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from absl import logging
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
+from scipy.optimize import root_scalar
+
+from silodp.privacy.steps import (
+    ConcentratedSteps,
+    PureSteps,
+    Relation,
+    Selections,
+    Step,
+    Steps,
+    TruncatedSteps,
+    TunedSteps,
+    is_computable,
+    relative_noise,
+)
+
+# dp_accounting warns of each Rényi order that it leaves out; leaving one out only raises epsilon.
+logging.set_verbosity(logging.ERROR)
+
+ORDERS: tuple[float, ...] = tuple(DEFAULT_RDP_ORDERS)
+
+# An allowance for rounding: dp_accounting takes a divergence rounded below 0 as free.
+_ALLOWANCE = 50 * 2.0**-52
+
+
+def supports(step: Step, relation: Relation) -> bool:
+    """Whether the divergence of such a step is known.
+
+    For Poisson samples under replace-one nobody has computed it, nor for cut samples.
+    """
+    match step:
+        case Steps():
+            return step.sampling == 1 or relation == "add-remove"
+        case TruncatedSteps():
+            return False
+        case TunedSteps():
+            return all(supports(inner, relation) for inner in step.steps)
+        case _:
+            return True
+
+
+def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
+    """The least bound over all orders."""
+    return least_epsilon(lambda orders: curve(steps, orders, relation), delta)
+
+
+def least_epsilon(curve_at: Callable[[Sequence[float]], np.ndarray], delta: float) -> float:
+    """The least bound over dp_accounting's orders, found by a coarse pass and a fine one around it.
+
+    Each order alone gives a bound, so an order that is not tried can only leave it looser. Whole
+    orders come first: they are quick to compute, and never fail to converge.
+    """
+    coarse = [
+        i for i, order in enumerate(ORDERS) if order == int(order) and (order < 11 or i % 4 == 0)
+    ]
+    bound, best = _bound(curve_at, delta, [ORDERS[i] for i in coarse])
+    below = coarse[best - 1] if best > 0 else 0
+    above = coarse[best + 1] if best + 1 < len(coarse) else len(ORDERS)
+    return min(bound, _bound(curve_at, delta, ORDERS[below:above])[0])
+
+
+def _bound(
+    curve_at: Callable[[Sequence[float]], np.ndarray], delta: float, orders: Sequence[float]
+) -> tuple[float, int]:
+    """The least bound over `orders`, and the place of the order that gives it."""
+    bound, order = compute_epsilon(orders, curve_at(orders).tolist(), delta)
+    return float(bound), list(orders).index(order)
+
+
+def curve(steps: Sequence[Step], orders: Sequence[float], relation: Relation) -> np.ndarray:
+    """The Rényi divergence of all steps together, at each order; infinite where none is known."""
+    total = np.zeros(len(orders))
+    for step in steps:
+        total += step.repeats * _divergences(step, orders, relation)
+    return np.where(np.isnan(total), math.inf, total)
+
+
+def _divergences(step: Step, orders: Sequence[float], relation: Relation) -> np.ndarray:
+    """Of one such step."""
+    alphas = np.asarray(orders, dtype=float)
+    match step:
+        case Steps() if is_computable(step, relation):
+            noise = relative_noise(step, relation)
+            return np.array([_gaussian(order, step.sampling, noise) for order in orders])
+        case Selections():
+            return np.array([_bounded_range(order, step.epsilon) for order in orders])
+        case PureSteps():
+            # Bun and Steinke 2016: each order may take the better of the two, whatever the count.
+            return np.minimum(alphas * step.epsilon * step.epsilon / 2, step.epsilon)
+        case ConcentratedSteps():
+            return step.xi + step.rho * alphas
+        case TunedSteps():
+            return _tuned(step, orders, relation)
+    return np.full(len(orders), math.inf)
+
+
+@functools.lru_cache(maxsize=2**16)
+def _gaussian(order: float, sampling: float, noise: float) -> float:
+    if sampling == 1:
+        return order / (2 * noise**2)
+    event = PoissonSampledDpEvent(sampling, GaussianDpEvent(noise))
+    return float(RdpAccountant([order]).compose(event).rdp[0]) + _ALLOWANCE
+
+
+@functools.lru_cache(maxsize=2**16)
+def _bounded_range(order: float, epsilon: float) -> float:
+    """The largest Rényi divergence of a mechanism of bounded range.
+
+    Its losses lie in [t - epsilon, t] for some t, and the mean of their exponentials is 1. The
+    divergence is the mean of a convex function of the exponentials, so that it is largest if losses
+    are at the two ends only: what is left is the largest over t. It is zCDP of epsilon^2/8 as well
+    (Cesar and Rogers 2021), and pure.
+    """
+    known = min(order * epsilon * epsilon / 8, epsilon)
+    if not 1e-4 < epsilon < 20 or order * epsilon > 500:
+        return known  # the ends of floating point, where little is to be gained
+
+    def divergence(t: np.ndarray) -> np.ndarray:
+        # The chance, on the neighbour, of an outcome with loss t and not t - epsilon.
+        chance = np.exp(-t) * np.expm1(t - epsilon) / math.expm1(-epsilon)
+        both = np.logaddexp(order * t + np.log(chance), order * (t - epsilon) + np.log1p(-chance))
+        return both / (order - 1)
+
+    # A smooth hump: a coarse look finds its top, a fine one leaves out less than is then added.
+    places = np.linspace(0, epsilon, 203)[1:-1]
+    top = places[np.argmax(divergence(places))]
+    width = epsilon / 202
+    fine = np.linspace(max(top - width, 0.0), min(top + width, epsilon), 203)[1:-1]
+    return min(known, float(divergence(fine).max()) * (1 + 1e-4))
+
+
+def _tuned(step: TunedSteps, orders: Sequence[float], relation: Relation) -> np.ndarray:
+    """Papernot and Steinke 2021, "Hyperparameter tuning with Rényi differential privacy".
+
+    The number of runs is Poisson if the shape is infinite, else truncated negative binomial. What
+    a second order (lambda-hat) adds is the same for all orders, and any may serve: the best does.
+    """
+    # Divergence rises with the order, so that any higher order bounds a lower one.
+    alphas = np.array(sorted({*orders, *ORDERS}))
+    inner = curve(step.steps, alphas.tolist(), relation)
+    bound = inner + math.log(step.mean) / (alphas - 1)
+    if step.shape == math.inf:  # theorem 6
+        near = np.log1p(1 / (alphas - 1))
+        bound = bound + step.mean * np.array([_delta(alphas, inner, value) for value in near])
+    else:  # theorem 2
+        halting = _log_halting(step.mean, step.shape)
+        bound = bound + (1 + step.shape) * np.min((1 - 1 / alphas) * inner + halting / alphas)
+    bound = np.minimum.accumulate(bound[::-1])[::-1]
+    return bound[np.searchsorted(alphas, orders)]
+
+
+def _delta(alphas: np.ndarray, divergences: np.ndarray, epsilon: float) -> float:
+    """The least delta over all orders at `epsilon` (Canonne et al. 2020, proposition 12)."""
+    by_order = (alphas - 1) * (divergences - epsilon + np.log1p(-1 / alphas)) - np.log(alphas)
+    by_variation = 0.5 * np.log(-np.expm1(-divergences))  # Bretagnolle and Huber
+    return math.exp(min(0.0, by_order.min(), by_variation.min()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _log_halting(mean: float, shape: float) -> float:
+    """-log gamma of the truncated negative binomial distribution with this mean and shape."""
+
+    def excess(t: float) -> float:
+        if t == 0:
+            return 1 - mean
+        if shape == 0:
+            return math.expm1(t) / t - mean
+        return shape * math.expm1(t) / -math.expm1(-shape * t) - mean
+
+    if mean == 1:
+        return 0.0
+    # Rounded up, and so to the safe side.
+    root = root_scalar(excess, bracket=(0.0, 2 * math.log(mean) + 2), xtol=1e-12).root
+    return float(root) * (1 + 1e-9) + 1e-11
