@@ -73,3 +73,82 @@ def test_silos_must_agree():
         Federation("f", (a, b), "regression")
     with pytest.raises(SilodpError, match="'a' is used more than once"):
         Federation("f", (a, a), "regression")
+
+
+# --- subjects
+
+
+def of_people(subject, test_subject=None, name="ward"):
+    train = Records(np.arange(12.0).reshape(6, 2), np.arange(6.0), subject)
+    return Silo(name, train, Records(np.ones((2, 2)), np.arange(2.0), test_subject))
+
+
+def test_units_are_subjects_where_there_are_some():
+    plain = small(sizes=(40, 70))
+    assert not plain.by_subject
+    assert plain.unit_counts.tolist() == [40, 70]
+    silos = (of_people([0, 0, 1, 1, 2, 0], name="a"), of_people(np.arange(6), [1, 0], name="b"))
+    federation = Federation("f", silos, "regression")
+    assert federation.by_subject
+    assert federation.train_counts.tolist() == [6, 6]
+    assert federation.unit_counts.tolist() == [3, 6]
+    assert federation.silos[0].train.subject.dtype == np.int32
+    assert federation.silos[0].test.subject is None
+    assert federation.silos[1].test.subject.tolist() == [1, 0]
+
+
+def test_taken_records_keep_their_subjects():
+    records = Records(np.arange(8.0).reshape(4, 2), np.arange(4.0), np.array([0, 1, 2, 1]))
+    taken = records.take(np.array([3, 2, 1]))
+    assert taken.y.tolist() == [3, 2, 1]
+    assert taken.subject.tolist() == [0, 1, 0]
+    assert records.take(np.array([0])).units == 1
+
+
+@pytest.mark.parametrize(
+    ("subject", "test_subject", "message"),
+    [
+        (np.arange(6.0), None, r"'ward': train subject has dtype float64: number"),
+        (np.array([0, 1, 2, 3, 4, np.nan]), None, r"'ward': train subject has dtype float64"),
+        (["a"] * 6, None, r"'ward': train subject has dtype <U1"),
+        ([True] * 6, None, r"'ward': train subject has dtype bool"),
+        ([0, 1], None, r"'ward': train subject has shape \(2,\), but the records have \(6,\)"),
+        (np.zeros((6, 1), int), None, r"'ward': train subject has shape \(6, 1\)"),
+        ([0, 0, 1, 1, 3, 3], None, r"'ward': train subject holds the number 3, but 3 subjects"),
+        ([-1, 0, 1, 2, 3, 4], None, r"'ward': train subject holds the number -1"),
+        ([1, 2, 3, 4, 5, 6], None, r"numbered 0 to 5: number them so"),
+        (np.arange(6), [5, 6], r"'ward': test subject holds the number 5"),
+    ],
+)
+def test_bad_subjects_are_refused(subject, test_subject, message):
+    with pytest.raises(SilodpError, match=message):
+        Federation("f", (of_people(subject, test_subject),), "regression")
+
+
+def test_all_silos_have_subjects_or_none():
+    some, none = of_people(np.arange(6), name="some"), of_people(None, name="none")
+    for silos in ((some, none), (none, some)):
+        with pytest.raises(SilodpError, match="'none': train subject is missing, but silo 'some'"):
+            Federation("f", silos, "regression")
+
+
+# --- public knowledge
+
+
+def test_public_knowledge_is_named_in_known_words():
+    silos = (of_people(None),)
+    known = ("feature bounds", "label range", "class list")
+    assert Federation("f", silos, "regression", declared=known).declared == known
+    with pytest.raises(SilodpError, match=r"'f': declared holds 'labels': choose from feature"):
+        Federation("f", silos, "regression", declared=("labels",))
+
+
+def test_features_must_keep_to_their_public_bound():
+    silos = (of_people(None),)  # features up to 11
+    for bound in (11.0, 11 - 1e-6, 20.0):
+        assert Federation("f", silos, "regression", feature_bound=bound).feature_bound == bound
+    with pytest.raises(SilodpError, match=r"'ward': train x holds 2 values beyond .* 9.5 .*ord 5"):
+        Federation("f", silos, "regression", feature_bound=9.5)
+    for bound in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(SilodpError, match="feature_bound is"):
+            Federation("f", silos, "regression", feature_bound=bound)

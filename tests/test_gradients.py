@@ -101,3 +101,17 @@ def test_a_pull_of_zero_inside_the_clip_changes_nothing_at_all():
     plain = model.clipped_sum(params, features, y, mask, 0.7)
     pulled = model.clipped_sum(params, features, y, mask, 0.7, jnp.zeros_like(params))
     np.testing.assert_array_equal(plain, pulled)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_gradient_that_nearly_cancels_the_pull_is_still_clipped(seed):
+    """The norm of the difference of two large vectors: one record adds no more than the clip."""
+    rng = np.random.default_rng(seed)
+    model = get_model("linear", "regression", (30,))
+    x = jnp.asarray(rng.normal(size=(1, 30)), jnp.float32)
+    features, y = model.prepare(x), jnp.asarray([-1e4], jnp.float32)
+    params = jnp.zeros(31)
+    gradient = model.clipped_sum(params, features, y, jnp.ones(1), jnp.inf)
+    off = jnp.asarray(rng.normal(size=31), jnp.float32)
+    total = model.clipped_sum(params, features, y, jnp.ones(1), 1.0, -gradient + 3.0 * off)
+    assert np.linalg.norm(np.asarray(total, float)) <= 1.0 + 1e-5

@@ -94,8 +94,12 @@ def test_real_federation(real):
     y = np.concatenate([np.concatenate([s.train.y, s.test.y]) for s in federation.silos])
     assert (y.min(), y.max()) == (0, 1)
     assert federation.uncovered == ()  # by default epsilon covers all that is done
+    assert federation.declared == ("feature bounds", "label range")
+    assert federation.feature_bound == 1.0
     paper = SCHOOL.load(0, replace(real, preprocess="paper"))
     assert "standardised" in paper.uncovered[0]
+    assert paper.declared == ("label range",)
+    assert paper.feature_bound is None
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -9,8 +9,9 @@ from silodp.datasets.scaling import (
     standardisation,
     standardise,
 )
-from silodp.datasets.split import MAX_SEED, train_test_split
+from silodp.datasets.split import MAX_SEED, split_records, subject_split, train_test_split
 from silodp.errors import SilodpError
+from silodp.federation import Records
 
 fractions = st.floats(0.01, 0.99)
 seeds = st.integers(0, MAX_SEED)
@@ -75,3 +76,31 @@ def test_bounds_clip_and_scale(values, low, width):
     np.testing.assert_allclose((low + unit * (high - low))[inside], x[inside], atol=1e-9)
     symmetric = bounds_to_symmetric(x[:, None], np.array([low]), np.array([high]))
     np.testing.assert_allclose(symmetric[:, 0], 2 * unit - 1)
+
+
+@settings(deadline=None)
+@given(
+    subject=st.lists(st.integers(0, 12), min_size=1, max_size=60), fraction=fractions, seed=seeds
+)
+def test_a_subject_is_on_one_side(subject, fraction, seed):
+    subject = np.unique(subject, return_inverse=True)[1]
+    train, test = subject_split(subject, fraction, seed)
+    assert sorted([*train, *test]) == list(range(len(subject)))
+    # The subjects themselves are drawn as records are.
+    train_subjects, test_subjects = train_test_split(subject.max() + 1, fraction, seed)
+    assert set(subject[train]) == set(train_subjects)
+    assert set(subject[test]) == set(test_subjects)
+
+
+def test_split_records_with_and_without_subjects():
+    x, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
+    train, test = split_records(Records(x, y), 0.25, 7)
+    assert test.y.tolist() == [8, 5, 0]
+    assert train.subject is None
+    subject = np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
+    train, test = split_records(Records(x, y, subject), 0.2, 7)
+    (out,) = train_test_split(5, 0.2, 7)[1]
+    assert test.y.tolist() == [out, out + 5]
+    assert test.subject.tolist() == [0, 0]  # numbered anew within the part
+    assert train.subject.tolist() == [0, 1, 2, 3] * 2
+    np.testing.assert_array_equal(train.x[:, 0], 2 * train.y)

@@ -90,6 +90,9 @@ def test_defaults_follow_the_task():
         (DataOptions(records=(9,)), "'records'"),
         (DataOptions(records=(9.5, 10)), "'records'"),
         (DataOptions(records=(2, 10), test_fraction=0.6), "'silo-01' has 2 records"),
+        (DataOptions(records_per_subject=0), "'records_per_subject' is 0"),
+        (DataOptions(records_per_subject=2.0), "'records_per_subject'"),
+        (DataOptions(records_per_subject=30, records=(20, 90)), "'silo-01' has 1 subjects"),
         (DataOptions(task="multiclass"), "'regression'"),
         (DataOptions(preprocess="paper"), "'none'"),
         (DataOptions(target="y"), "'target'"),
@@ -98,3 +101,31 @@ def test_defaults_follow_the_task():
 def test_bad_options(options, words):
     with pytest.raises(SilodpError, match=words):
         SYNTHETIC.load(0, options)
+
+
+def test_data_without_subjects_are_what_they_always_were():
+    federation = SYNTHETIC.load(0)
+    first, last = federation.silos[0], federation.silos[-1]
+    np.testing.assert_allclose(first.train.x[0, :3], [-0.05031626, 0.28022906, 0.13027035])
+    np.testing.assert_allclose(last.test.y[:3], [-0.5158184, -1.0910908, -0.964788])
+    assert not federation.by_subject
+
+
+def test_subjects_have_records_that_are_alike():
+    options = DataOptions(records_per_subject=5, records=(1000, 1023), silos=2)
+    federation = SYNTHETIC.load(0, options)
+    assert federation.unit_counts.tolist() == [160, 164]  # of 200 and 205
+    assert federation.train_counts.tolist() == [800, 820]
+    assert SYNTHETIC.load(1, options).train_counts.tolist() == [800, 820]
+    train = federation.silos[0].train
+    assert np.bincount(train.subject).tolist() == [5] * 160
+    assert np.mean(np.sum(train.x**2, axis=1)) == pytest.approx(1, rel=0.1)
+    means = np.array([train.x[train.subject == s].mean(axis=0) for s in range(160)])
+    # Half the variance is of the subject, and a fifth of the other half stays in a mean of five.
+    assert np.mean(np.sum(means**2, axis=1)) == pytest.approx(0.5 + 0.5 / 5, rel=0.1)
+    assert federation.silos[0].test.units == 40
+
+
+def test_the_class_list_is_public():
+    assert SYNTHETIC.load(0).declared == ()
+    assert SYNTHETIC.load(0, DataOptions(task="binary")).declared == ("class list",)

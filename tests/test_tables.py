@@ -287,6 +287,151 @@ def test_seeds_share_shapes_and_the_file_is_read_once(tmp_path):
         source.load(0, DataOptions(silo_column="site", target="age"))
 
 
+# --- subjects
+
+
+def visits(**columns):
+    """People with one to four rows each: 1, 2, 3, 4, 1, ... in turn, in both silos."""
+    who = np.repeat(np.arange(16), [1, 2, 3, 4] * 4)
+    return people(40).assign(site=np.where(who < 8, "north", "south"), who=who, **columns)
+
+
+def test_a_subject_column_is_no_feature_and_is_never_split(tmp_path):
+    frame = visits()
+    path = csv(tmp_path, frame)
+    federation = load(path, subject_column="who", preprocess="none")
+    assert federation.by_subject
+    assert federation.input_shape == load(path, ignore=["who"]).input_shape
+    assert federation.unit_counts.tolist() == [6, 6]  # 8 people less ceil(0.2 * 8)
+    for silo in federation.silos:
+        people_in = {}
+        for part in ("train", "test"):
+            records = getattr(silo, part)
+            rows = [int(np.abs(frame.score - y).argmin()) for y in records.y]
+            who = frame.who.to_numpy()[rows]
+            people_in[part] = set(who)
+            pairs = set(zip(who, records.subject, strict=True))
+            assert len(pairs) == records.units == len(people_in[part])
+        assert not people_in["train"] & people_in["test"]
+        assert len(people_in["test"]) == 2
+        assert len(silo.train) + len(silo.test) == 20
+    other = load(path, seed=1, subject_column="who", preprocess="none")
+    assert other.unit_counts.tolist() == [6, 6]
+    assert set(other.silos[0].test.y) != set(federation.silos[0].test.y)
+
+
+def test_one_row_each_is_split_as_rows_are(tmp_path):
+    frame = people().assign(who=[f"{i:03d}" for i in range(40)])
+    path = csv(tmp_path, frame)
+    plain = load(path, seed=3, ignore=["who"], preprocess="none")
+    federation = load(path, seed=3, subject_column="who", preprocess="none")
+    for one, two in zip(plain.silos, federation.silos, strict=True):
+        np.testing.assert_array_equal(np.sort(one.test.y), np.sort(two.test.y))
+
+
+@pytest.mark.parametrize("preprocess", ["paper", "none"])
+def test_subjects_survive_scaling(tmp_path, preprocess):
+    federation = load(csv(tmp_path, visits()), subject_column="who", preprocess=preprocess)
+    assert federation.unit_counts.tolist() == [6, 6]
+    assert all(silo.test.subject is not None for silo in federation.silos)
+
+
+@pytest.mark.parametrize(
+    ("names", "subjects"),
+    [
+        (["a", "b", "c", "d"], 4),
+        (["7", "007", "8", "9"], 4),  # as written
+        (["7", "7.0", "8", "9.00"], 3),  # but a whole number is one, however it is stored
+        (["a", " a ", "b", "c"], 3),
+        (["1.5", "1.50", "v1.0", "v1"], 3),
+        (["12345678901234567890", "12345678901234567891", "1", "2"], 4),
+    ],
+)
+def test_spellings_of_subjects(tmp_path, names, subjects):
+    path = csv(tmp_path, people().assign(who=np.repeat(names, 2).tolist() * 5))
+    federation = load(path, subject_column="who", test_fraction=0.3)
+    for silo in federation.silos:
+        assert silo.train.units + silo.test.units == subjects
+
+
+def test_subjects_of_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    frame = visits()
+    for who in (
+        frame.who,
+        frame.who.astype(float),
+        frame.who.astype(str),
+        pd.Categorical(frame.who),
+    ):
+        frame.assign(who=who).to_parquet(path, index=False)
+        assert load(path, subject_column="who").unit_counts.tolist() == [6, 6]
+    frame.assign(who=[[1]] * 40).to_parquet(path, index=False)
+    refused("'north': the subject column 'who' holds values of type", path, subject_column="who")
+    frame.assign(who=["", " "] + ["a", "b"] * 19).to_parquet(path, index=False)
+    refused("'north': the subject column 'who' is blank in 2 rows", path, subject_column="who")
+
+
+def test_missing_subjects(tmp_path):
+    frame = visits().astype({"who": object})
+    frame.loc[[0, 39], "who"] = None
+    path = csv(tmp_path, frame)
+    refused("1 in column 'who' of silo 'north'", path, subject_column="who")
+    federation = load(path, subject_column="who", drop_missing=True)
+    assert federation.unit_counts.tolist() == [5, 6]
+    assert (federation.train_counts + federation.test_counts).tolist() == [19, 19]
+
+
+def test_subject_columns_that_do_not_fit(tmp_path):
+    path = csv(tmp_path, visits())
+    refused("'score' is both subject_column and target", path, subject_column="score")
+    refused("'site' is both subject_column and silo_column", path, subject_column="site")
+    refused("subject_column names the column 'woh', .* use 'who'", path, subject_column="woh")
+    for declared in ({"bounds": {"who": (0, 20)}}, {"levels": {"who": range(16)}}):
+        refused("'who', which is the subject_column", path, subject_column="who", **declared)
+    # To leave it out of the features, which happens anyway, contradicts nothing.
+    assert load(path, subject_column="who", ignore=["who"]).by_subject
+    features = ["age", "ward", "smoker", "bmi", "ill"]
+    refused("no feature column", path, subject_column="who", ignore=features)
+
+
+def test_silos_with_too_few_subjects(tmp_path):
+    frame = visits()
+    frame.loc[frame.site == "south", "who"] = 99
+    path = csv(tmp_path, frame)
+    refused("Silo 'south' has 1 subjects, too few for training", path, subject_column="who")
+    frame.loc[frame.index[-3:], "who"] = 98
+    path = csv(tmp_path, frame)
+    assert load(path, subject_column="who").unit_counts.tolist() == [6, 1]
+    refused("Silo 'south' has 2 subjects, too", path, subject_column="who", test_fraction=0.6)
+
+
+# --- what was taken as public
+
+
+def test_declarations_that_were_used_are_named(tmp_path):
+    path = csv(tmp_path, people())
+    bounded = load(path, **declarations())
+    assert bounded.declared == ("feature bounds", "label range")
+    assert bounded.feature_bound == 1.0
+    nothing = load(path)
+    assert (nothing.declared, nothing.feature_bound) == ((), None)
+    # Bounds that are declared but not used tell nothing.
+    paper = load(path, bounds={"age": (0, 120)}, preprocess="paper")
+    assert (paper.declared, paper.feature_bound) == ((), None)
+    assert load(path, target_range=(0, 100)).declared == ("label range",)
+    assert load(path, levels={"ward": ["a", "b", "c"]}).declared == ("feature bounds",)
+    classes = load(path, target="ill", classes=["no", "yes"])
+    assert classes.declared == ("class list",)
+    assert load(path, target="ill").declared == ()
+
+
+def test_categories_alone_are_bounded(tmp_path):
+    path = csv(tmp_path, people())
+    federation = load(path, target="ill", ignore=["age", "bmi", "score"])
+    assert federation.feature_bound == 1.0
+
+
 # --- declarations
 
 
@@ -653,6 +798,23 @@ def test_check_command(tmp_path):
     assert plain.exit_code == 0
     assert "[b]north" in plain.output
     assert "Not covered by epsilon" in plain.output
+
+
+def test_check_command_shows_subjects_and_what_is_public(tmp_path):
+    path = csv(tmp_path, visits())
+    asked = ("check", path, "--silo-column", "site", "--subject-column", "who", "--target", "score")
+    described = json.loads(run(*asked, "--json").output)
+    assert [silo["subjects"] for silo in described["silos"]] == [6, 6]
+    assert described["declared"] == []
+    printed = run(*asked).output
+    assert "subjects" in printed
+    assert "Taken as public" not in printed
+    without = run("check", path, "--silo-column", "site", "--target", "score")
+    assert "subjects" not in without.output
+    binary = json.loads(run("check", "synthetic", "--task", "binary", "--json").output)
+    assert binary["declared"] == ["class list"]
+    assert "subjects" not in binary["silos"][0]
+    assert "Taken as public: class list." in run("check", "synthetic", "--task", "binary").output
 
 
 def test_check_command_refuses(tmp_path):

@@ -15,6 +15,9 @@ from silodp.errors import SilodpError
 
 Task = Literal["regression", "binary", "multiclass"]
 Metric = Literal["mse", "accuracy"]
+PublicKnowledge = Literal["feature bounds", "label range", "class list"]
+
+BOUND_TOLERANCE = 1e-6
 
 METRIC_OF: dict[Task, Metric] = {
     "regression": "mse",
@@ -28,13 +31,28 @@ class Records:
     """Records of one silo: `x` is [n, *input_shape]; `y` is [n].
 
     `y` holds real numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass).
+    `subject` [n] is the number of the person that each record is about, where a person may have
+    several: from 0, without gaps, within these records alone.
     """
 
     x: np.ndarray
     y: np.ndarray
+    subject: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def units(self) -> int:
+        """How many there are of what privacy protects: subjects if they are known, else records."""
+        return len(self) if self.subject is None else len(np.unique(self.subject))
+
+    def take(self, rows: np.ndarray) -> "Records":
+        """The records at these rows, in that order; their subjects are numbered anew."""
+        subject = None
+        if self.subject is not None:
+            subject = np.unique(self.subject[rows], return_inverse=True)[1]
+        return Records(self.x[rows], self.y[rows], subject)
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,9 @@ class Federation:
       uncovered: what was released about the records before any query was asked, in words (such as
         standardising by training statistics). It is repeated in every result, because no epsilon
         covers it.
+      declared: the kinds of public knowledge that loading made use of: what a feature may hold (its
+        bounds or levels), the range of the labels, the list of the classes.
+      feature_bound: a public bound on |x| of every feature, where preprocessing guarantees one.
     """
 
     name: str
@@ -66,6 +87,8 @@ class Federation:
     task: Task
     num_classes: int = 0
     uncovered: tuple[str, ...] = ()
+    declared: tuple[PublicKnowledge, ...] = ()
+    feature_bound: float | None = None
 
     def __post_init__(self):
         object.__setattr__(
@@ -98,9 +121,19 @@ class Federation:
         """Test records of each silo."""
         return np.array([len(silo.test) for silo in self.silos])
 
+    @property
+    def by_subject(self) -> bool:
+        """Whether privacy protects a subject with all its records in a silo, not one record."""
+        return self.silos[0].train.subject is not None
+
+    @property
+    def unit_counts(self) -> np.ndarray:
+        """What privacy protects in each silo, counted: training subjects or training records."""
+        return np.array([silo.train.units for silo in self.silos])
+
 
 def _as_float32(silo: Silo, task: Task) -> Silo:
-    """Features as float32, labels as float32 or (multiclass) int32; numbers only."""
+    """Features as float32, labels as float32 or (multiclass) int32, subjects as int32."""
 
     def convert(records: Records, part: str) -> Records:
         for field in ("x", "y"):
@@ -120,7 +153,13 @@ def _as_float32(silo: Silo, task: Task) -> Silo:
             y = y.astype(np.int32)
         else:
             y = y.astype(np.float32)
-        return Records(np.asarray(records.x).astype(np.float32), y)
+        subject = records.subject
+        if subject is not None:
+            subject = np.asarray(subject)
+            # Before they become int32, in which a number too large would pass for another.
+            _check_subjects(f"Silo {silo.name!r}: {part}", subject, y.shape[:1])
+            subject = subject.astype(np.int32)
+        return Records(np.asarray(records.x).astype(np.float32), y, subject)
 
     return Silo(silo.name, convert(silo.train, "train"), convert(silo.test, "test"))
 
@@ -145,12 +184,56 @@ def check_federation(federation: Federation) -> None:
         raise SilodpError(
             f"Silo name {repeated[0]!r} is used more than once: give each silo a name of its own."
         )
+    _check_public(federation)
     for silo in federation.silos:
         if not silo.name:
             raise SilodpError("A silo has an empty name: give each silo a name.")
         for part, records in (("train", silo.train), ("test", silo.test)):
             _check_records(federation, silo.name, part, records)
         _check_classes(federation, silo)
+        if (silo.train.subject is not None) != federation.by_subject:
+            has, has_not = federation.silos[0].name, silo.name
+            if not federation.by_subject:
+                has, has_not = has_not, has
+            raise SilodpError(
+                f"Silo {has_not!r}: train subject is missing, but silo {has!r} has it: give every "
+                "silo's training records subjects, or none's."
+            )
+
+
+def _check_public(federation: Federation) -> None:
+    for kind in federation.declared:
+        if kind not in get_args(PublicKnowledge):
+            raise SilodpError(
+                f"Federation {federation.name!r}: declared holds {kind!r}: choose from "
+                f"{', '.join(get_args(PublicKnowledge))}."
+            )
+    bound = federation.feature_bound
+    if bound is not None and not 0 < bound < np.inf:
+        raise SilodpError(
+            f"Federation {federation.name!r}: feature_bound is {bound!r}: give a number above 0, "
+            "or None where no bound is public."
+        )
+
+
+def _check_subjects(where: str, subject: np.ndarray, records: tuple[int, ...]) -> None:
+    if subject.dtype.kind not in "iu":
+        raise SilodpError(
+            f"{where} subject has dtype {subject.dtype}: number the subjects with whole numbers "
+            "from 0."
+        )
+    if subject.shape != records:
+        raise SilodpError(
+            f"{where} subject has shape {subject.shape}, but the records have {records}: give the "
+            "number of each record's subject."
+        )
+    numbers = np.unique(subject)
+    strange = numbers[numbers != np.arange(len(numbers))]
+    if len(strange):
+        raise SilodpError(
+            f"{where} subject holds the number {strange[0]}, but {len(numbers)} subjects are "
+            f"numbered 0 to {len(numbers) - 1}: number them so."
+        )
 
 
 def _check_records(federation: Federation, silo: str, part: str, records: Records) -> None:
@@ -178,6 +261,16 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             raise SilodpError(
                 f"{where} {field} holds {int(bad.sum())} NaN or infinite values (the first in "
                 f"record {row}): drop or fill those records."
+            )
+    bound = federation.feature_bound
+    if bound is not None:
+        # Single precision rounds; more than that is not within the bound.
+        outside = np.abs(records.x) > bound + BOUND_TOLERANCE * max(1.0, bound)
+        if outside.any():
+            row = int(np.argwhere(outside)[0][0])
+            raise SilodpError(
+                f"{where} x holds {int(outside.sum())} values beyond the feature_bound {bound:g} "
+                f"(the first in record {row}): clip the features to it, or declare no bound."
             )
 
 

@@ -19,6 +19,8 @@ from jax import Array
 Params = Any
 Features = Any
 
+MICROBATCH = 32
+
 
 class ClippedSum(Protocol):
     """The sum of clipped gradients of the records that the mask [n] picks."""
@@ -54,18 +56,46 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         outputs = x @ params
         residual = jax.grad(lambda out: loss(out, y).sum())(outputs)
         columns = residual if residual.ndim == 2 else residual[:, None]
-        norm = plain = x_norm * _row_norm(columns)
-        if offset is not None:
-            shift = x @ offset
-            inner = jnp.sum(columns * shift.reshape(columns.shape), axis=1)
-            squared = plain**2 + 2 * inner + jnp.sum(offset**2)
-            # A pull of zero must change nothing, not even a last digit.
-            pulled = jnp.any(offset != 0)
-            norm = jnp.where(pulled, jnp.sqrt(jnp.maximum(squared, 0.0)), plain)
-        scale = mask * clip_factor(norm, clip)
+        scale = mask * clip_factor(x_norm * _row_norm(columns), clip)
         scaled = scale.reshape(scale.shape + (1,) * (residual.ndim - 1)) * residual
         total = x.T @ scaled
-        return total if offset is None else total + jnp.sum(scale) * offset
+        if offset is None:
+            return total
+        # A pull of zero must change nothing, not even a last digit.
+        return jnp.where(jnp.any(offset != 0), pulled_sum(x, residual, mask, clip, offset), total)
+
+    def pulled_sum(x, residual, mask, clip, offset):
+        # Formed record by record: worked out from inner products, the norm of a gradient that
+        # nearly cancels the pull comes out too small, and more than the clip gets through.
+        rows = x if residual.ndim == 1 else x[:, :, None]
+        sums = rows * residual[:, None] + offset
+        norm = jnp.sqrt(jnp.sum(sums**2, axis=tuple(range(1, sums.ndim))))
+        return jnp.tensordot(mask * clip_factor(norm, clip), sums, axes=1)
+
+    return clipped_sum
+
+
+def linear_block_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
+    """For outputs = x @ params, where a block of records [m] counts as one: x is [blocks, m, d].
+
+    The loss of a block is the sum over its records of `weight` [blocks, m] times theirs; where the
+    weight is 0 there is no record. The gradient of a block is the sum of the outer products of x_i
+    and weight_i * r_i, one product for each block and none for each record.
+    """
+
+    def clipped_sum(params, features, y, mask, clip, offset=None):
+        x, weight = features["records"]["x"], features["weight"]
+        blocks, size, width = x.shape
+        outputs = x.reshape(-1, width) @ params
+        residual = jax.grad(lambda out: loss(out, y.reshape(-1)).sum())(outputs)
+        columns = residual.reshape(blocks, size, -1)
+        columns = jnp.where(weight[..., None] > 0, weight[..., None] * columns, 0.0)
+        gradients = jnp.einsum("bmd,bmc->bdc", x, columns)
+        if offset is not None:
+            gradients = gradients + offset.reshape(width, -1)
+        norm = jnp.sqrt(jnp.sum(gradients**2, axis=(1, 2)))
+        scale = mask * clip_factor(norm, clip)
+        return jnp.einsum("b,bdc->dc", scale, gradients).reshape(params.shape)
 
     return clipped_sum
 
@@ -79,7 +109,7 @@ def _row_norm(columns: Array) -> Array:
 def generic_clipped_sum(
     apply: Callable[[Params, Features], Array],
     loss: Callable[[Array, Array], Array],
-    microbatch: int = 32,
+    microbatch: int = MICROBATCH,
 ) -> ClippedSum:
     """For any model: per-record gradients by `vmap(grad)`, a microbatch in memory at a time."""
 

@@ -16,7 +16,7 @@ from jax import Array
 from silodp import convnet
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Task
-from silodp.gradients import ClippedSum, generic_clipped_sum, linear_clipped_sum
+from silodp.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
 
 Params = Any
 Features = Any
@@ -37,6 +37,9 @@ class Model(NamedTuple):
       clipped_sum: the sum over records of their clipped loss gradients (see `gradients`).
       heavy: True for models with so much work in one step that silos and runs are best taken one
         after another; False to batch them all into each operation.
+      linear: True if outputs are features["x"] @ parameters, which lets gradients be clipped
+        without forming them.
+      microbatch: records whose gradients are held in memory at once, where they are formed.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Model(NamedTuple):
     clipped_sum: ClippedSum
     prepare: Callable[[Array], Features]
     heavy: bool
+    linear: bool = False
+    microbatch: int = MICROBATCH
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -91,6 +96,11 @@ def score(task: Task, outputs: Array, y: Array) -> Array:
     return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
 
 
+def with_error_as_loss(model: Model) -> Model:
+    """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
+    return model._replace(loss=lambda outputs, y: 1.0 - score(model.task, outputs, y))
+
+
 def _linear(
     name: str, task: Task, loss: Loss, input_shape: tuple[int, ...], num_classes: int
 ) -> Model:
@@ -115,6 +125,7 @@ def _linear(
         clipped_sum=linear_clipped_sum(loss),
         prepare=prepare,
         heavy=False,
+        linear=True,
     )
 
 
@@ -191,6 +202,11 @@ def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: 
     raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
 
 
+def is_heavy(name: str) -> bool:
+    """Whether the built-in model of that name is one whose steps are dear."""
+    return name in _CONVNETS
+
+
 def custom_model(
     init: Callable[[Array], Params],
     apply: Callable[[Params, Array], Array],
@@ -198,7 +214,7 @@ def custom_model(
     *,
     loss: Loss | None = None,
     name: str = "custom",
-    microbatch: int = 32,
+    microbatch: int = MICROBATCH,
 ) -> Model:
     """A model of the user's own, from any pair of pure functions (Flax, Haiku, Equinox, plain JAX).
 
@@ -228,4 +244,5 @@ def custom_model(
         clipped_sum=generic_clipped_sum(one_column, chosen, microbatch),
         prepare=partial(jnp.asarray),
         heavy=True,
+        microbatch=microbatch,
     )

@@ -115,6 +115,9 @@ def check(
     silo_column: Annotated[
         str | None, typer.Option(help="Column that names a row's silo (one file).")
     ] = None,
+    subject_column: Annotated[
+        str | None, typer.Option(help="Column that names the person a row is about.")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     task: Annotated[
         str | None, typer.Option(help="regression, binary or multiclass; else inferred.")
@@ -134,6 +137,7 @@ def check(
     """Loads a data set as a run would, and shows what a run would see."""
     options = DataOptions(
         silo_column=silo_column,
+        subject_column=subject_column,
         target=target,
         task=task,  # type: ignore[arg-type]  # an unknown task is refused by the source
         schema=schema,
@@ -161,10 +165,12 @@ def describe(federation: Federation) -> dict[str, Any]:
                 "name": silo.name,
                 "train": len(silo.train),
                 "test": len(silo.test),
+                **({"subjects": silo.train.units} if federation.by_subject else {}),
                 "labels": _label_summary(federation, silo.train),
             }
             for silo in federation.silos
         ],
+        "declared": list(federation.declared),
         "uncovered": list(federation.uncovered),
     }
 
@@ -188,14 +194,20 @@ def _print_federation(console: Console, federation: Federation) -> None:
         markup=False,
         highlight=False,
     )
-    table = Table("silo", "train", "test", "training labels")
+    subjects = ["training subjects"] if federation.by_subject else []
+    table = Table("silo", "train", "test", *subjects, "training labels")
     for silo in federation.silos:
         labels = ", ".join(
             f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
             for name, value in _label_summary(federation, silo.train).items()
         )
-        table.add_row(escape(silo.name), str(len(silo.train)), str(len(silo.test)), labels)
+        counts = [len(silo.train), len(silo.test)]
+        if federation.by_subject:
+            counts.append(silo.train.units)
+        table.add_row(escape(silo.name), *map(str, counts), labels)
     console.print(table)
+    if federation.declared:
+        console.print(f"Taken as public: {', '.join(federation.declared)}.")
     if not federation.uncovered:
         console.print("Nothing was learned from the records beforehand.")
     for note in federation.uncovered:

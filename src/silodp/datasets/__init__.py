@@ -19,6 +19,7 @@ __all__ = [
     "DataSource",
     "Defaults",
     "defaults_of",
+    "defaults_without_reading",
     "find_file",
     "resolve",
 ]
@@ -26,6 +27,16 @@ __all__ = [
 SOURCES: dict[str, DataSource] = {
     source.name: source for source in (school.SOURCE, synthetic.SOURCE)
 }
+
+
+def defaults_without_reading(name_or_path: str, options: DataOptions) -> Defaults:
+    """The training settings that fit, as far as they can be known before any record is read.
+
+    Of a user's table the task may be unknown, and so model and learning rate.
+    """
+    if name_or_path in SOURCES:
+        return SOURCES[name_or_path].with_options(options).defaults
+    return defaults_of(options.task or "regression")
 
 
 def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> DataSource:

@@ -25,6 +25,7 @@ LARGEST = float(np.finfo(np.float32).max)
 DATE_LIKE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T].*)?|\d{1,2}([/.])\d{1,2}\2\d{2,4}( .*)?")
 # Also as people write them: 1,5 and 1 234 and 20%.
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+WHOLE_ENDING = re.compile(r"(?<=\d)\.0+$")  # of a whole number that was stored as a decimal
 
 Kind = Literal["number", "category"]
 
@@ -123,6 +124,22 @@ def category_numbers(
             )
         places.append(found)
     return np.array(places, dtype=np.int64)[codes]
+
+
+def subject_numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
+    """The number of each row's subject within the silo, from 0."""
+    where = f"Silo {silo!r}: the subject column {name!r}"
+    kind = column_type(values)
+    if kind not in ("number", "text", "category"):
+        raise SilodpError(
+            f"{where} holds values of type {kind}: name subjects by words or numbers."
+        )
+    # 7 and 7.0 are one subject: two out of one would each be protected, but not the person.
+    texts = [WHOLE_ENDING.sub("", level_text(value)) for value in values]
+    blank = texts.count("")
+    if blank:
+        raise SilodpError(f"{where} is blank in {blank} rows: name each row's subject.")
+    return np.unique(texts, return_inverse=True)[1]
 
 
 def kind_of(frames: Frames, name: str, declare: str) -> Kind:

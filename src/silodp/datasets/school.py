@@ -4,6 +4,7 @@ The file is that of MALSAR: cell arrays X and Y with one matrix of students a sc
 numbers in one byte each. The silos are the schools.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from silodp.datasets.scaling import (
     standardise,
 )
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import train_test_split
+from silodp.datasets.split import split_records
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 
@@ -118,20 +119,23 @@ def read(seed: int, options: DataOptions) -> Federation:
     silos = []
     for name, (x, y) in zip(silo_names(len(schools)), schools, strict=True):
         _check_school(path, name, x, y)
-        train, test = train_test_split(len(y), test_fraction, authors_seed(seed))
+        records = Records(x, bounds_to_unit(y, *SCORE_RANGE))
+        train, test = split_records(records, test_fraction, authors_seed(seed))
         if not len(train) or not len(test):
             raise SilodpError(
                 f"Silo {name!r} of {path} has {len(y)} records, too few to split at test_fraction "
                 f"{test_fraction:g}: leave it out, or change test_fraction."
             )
-        x_train, x_test = _scale_features(x[train], x[test], preprocess)
-        y = bounds_to_unit(y, *SCORE_RANGE)
-        silos.append(Silo(name, Records(x_train, y[train]), Records(x_test, y[test])))
+        x_train, x_test = _scale_features(train.x, test.x, preprocess)
+        silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
     return Federation(
         name="school",
         silos=tuple(silos),
         task="regression",
         uncovered=(STANDARDISED,) if preprocess == "paper" else (),
+        # Scores are scaled by their range in every preprocessing.
+        declared=("feature bounds", "label range") if preprocess == "bounds" else ("label range",),
+        feature_bound=1.0 if preprocess == "bounds" else None,
     )
 
 

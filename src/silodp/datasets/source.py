@@ -38,6 +38,8 @@ class DataOptions:
       test_fraction: share of each silo's records that is kept for testing.
       task: regression, binary or multiclass (tables, synthetic).
       silo_column: column that names a record's silo (tables in one file).
+      subject_column: column that names the person a record is about (tables); privacy then protects
+        a person with all records in a silo.
       target: column to predict (tables).
       drop_missing: drop rows with missing values instead of refusing them (tables).
       schema: TOML file of declarations (tables); what is given directly goes before it.
@@ -48,6 +50,7 @@ class DataOptions:
       classes: declared class list (tables); of two classes the second is +1.
       silos: how many silos to make (synthetic).
       records: records of the smallest and of the largest silo (synthetic).
+      records_per_subject: how many records each subject has; without it there are none (synthetic).
       features: how many features a record has (synthetic).
       heterogeneity: how far silos lie apart (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
@@ -58,6 +61,7 @@ class DataOptions:
     test_fraction: float | None = None
     task: Task | None = None
     silo_column: str | None = None
+    subject_column: str | None = None
     target: str | None = None
     drop_missing: bool | None = None
     schema: Path | None = None
@@ -68,6 +72,7 @@ class DataOptions:
     classes: Sequence | None = None
     silos: int | None = None
     records: tuple[int, int] | None = None
+    records_per_subject: int | None = None
     features: int | None = None
     heterogeneity: float | None = None
     noise: float | None = None

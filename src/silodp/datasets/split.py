@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from silodp.errors import SilodpError
+from silodp.federation import Records
 
 MAX_SEED = 2**32 - 1
 
@@ -50,3 +51,27 @@ def train_test_split(n: int, test_fraction: float, seed: int) -> tuple[np.ndarra
     # The legacy generator on purpose: it is what scikit-learn draws from for an integer seed.
     order = np.random.RandomState(seed).permutation(n)
     return order[num_test:], order[:num_test]
+
+
+def subject_split(
+    subject: np.ndarray, test_fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the training and of the test records, all of a subject's on one side.
+
+    The subjects, numbered from 0, are split as `train_test_split` splits records.
+    """
+    _, test_subjects = train_test_split(len(np.unique(subject)), test_fraction, seed)
+    tested = np.isin(subject, test_subjects)
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def split_records(records: Records, test_fraction: float, seed: int) -> tuple[Records, Records]:
+    """The training and the test records: split by subject where subjects are known.
+
+    A part may come out empty, as with `train_test_split`.
+    """
+    if records.subject is None:
+        train, test = train_test_split(len(records), test_fraction, seed)
+    else:
+        train, test = subject_split(records.subject, test_fraction, seed)
+    return records.take(train), records.take(test)

@@ -10,6 +10,11 @@ The heterogeneity tau is what the paper's figures turn on: at 0 the silos are on
 FedAvg is best; when it is large, local training is best; in between, with noise for privacy, a
 MR-MTL between the two is. The seed changes theta, the silos and the records, but never how many
 records a silo has, so that runs with different seeds share one shape.
+
+With `records_per_subject`, every subject has that many records, and half the variance of their
+features is in common to them:
+
+    x     ~ (N(0, I_d) of the subject + N(0, I_d) of the record) / sqrt(2 d)
 """
 
 import math
@@ -18,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import train_test_split
+from silodp.datasets.split import split_records
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records, Silo
 
@@ -62,6 +67,9 @@ def read(seed: int, options: DataOptions) -> Federation:
             "The option 'noise' belongs to the regression task: leave it out for task 'binary'."
         )
     noise = _not_negative("noise", options.noise, DEFAULT_NOISE)
+    per_subject = options.records_per_subject
+    if per_subject is not None:
+        _whole("records_per_subject", per_subject, 1)
     sizes = silo_sizes(count, _records(options.records))
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
 
@@ -71,21 +79,36 @@ def read(seed: int, options: DataOptions) -> Federation:
     silos = []
     for index, (size, rng) in enumerate(zip(sizes, of_silos, strict=True)):
         name = f"silo-{index + 1:0{width}d}"
-        train, test = train_test_split(size, test_fraction, seed)
-        if not len(train) or not len(test):
-            raise SilodpError(
-                f"Silo {name!r} has {size} records, too few to split at test_fraction "
-                f"{test_fraction:g}: raise records or change test_fraction."
-            )
+        subject = None
+        if per_subject is not None:
+            # Whole subjects only, or how many records are for training would depend on the seed.
+            subject = np.repeat(np.arange(max(1, round(size / per_subject))), per_subject)
+            size = len(subject)
         weights = theta + tau * rng.standard_normal(dimension)
         x = rng.standard_normal((size, dimension)) / math.sqrt(dimension)
+        if subject is not None:
+            shared = rng.standard_normal((subject[-1] + 1, dimension)) / math.sqrt(dimension)
+            x = (shared[subject] + x) / math.sqrt(2)
         if task == "regression":
             y = x @ weights + noise * rng.standard_normal(size)
         else:
             # A logistic draw: the sign of the score plus noise of the logistic distribution.
             y = np.where(MARGIN * (x @ weights) + rng.logistic(size=size) > 0, 1.0, -1.0)
-        silos.append(Silo(name, Records(x[train], y[train]), Records(x[test], y[test])))
-    return Federation(name="synthetic", silos=tuple(silos), task=task)
+        records = Records(x, y, subject)
+        train, test = split_records(records, test_fraction, seed)
+        if not len(train) or not len(test):
+            units = "records" if subject is None else "subjects"
+            raise SilodpError(
+                f"Silo {name!r} has {records.units} {units}, too few to split at test_fraction "
+                f"{test_fraction:g}: raise records or change test_fraction."
+            )
+        silos.append(Silo(name, train, test))
+    return Federation(
+        name="synthetic",
+        silos=tuple(silos),
+        task=task,
+        declared=() if task == "regression" else ("class list",),
+    )
 
 
 def _task(options: DataOptions):
@@ -134,7 +157,9 @@ SOURCE = DataSource(
     files=(),
     defaults=REGRESSION_DEFAULTS,
     preprocessings=("none",),
-    takes=frozenset({"task", "silos", "records", "features", "heterogeneity", "noise"}),
+    takes=frozenset(
+        {"task", "silos", "records", "records_per_subject", "features", "heterogeneity", "noise"}
+    ),
     read=read,
     defaults_for=lambda options: DEFAULTS_OF[_task(options)],
 )

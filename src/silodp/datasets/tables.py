@@ -5,11 +5,12 @@ not declared is taken from the records, and `Federation.uncovered` then says so.
 """
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from silodp.datasets.columns import Encoder, make_encoder
+from silodp.datasets.columns import Encoder, make_encoder, subject_numbers
 from silodp.datasets.scaling import (
     STANDARDISED,
     bounds_to_symmetric,
@@ -18,11 +19,11 @@ from silodp.datasets.scaling import (
 )
 from silodp.datasets.schema import Schema, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import train_test_split
+from silodp.datasets.split import split_records
 from silodp.datasets.table_files import Frames, check_column, read_silos, values_of
 from silodp.datasets.target import Target, make_target
 from silodp.errors import SilodpError
-from silodp.federation import Federation, Records, Silo, Task
+from silodp.federation import Federation, PublicKnowledge, Records, Silo, Task
 
 DEFAULT_TEST_FRACTION = 0.2
 
@@ -30,7 +31,7 @@ MODEL_OF: dict[Task, str] = {"regression": "linear", "binary": "logistic", "mult
 LR_OF: dict[Task, float] = {"regression": 0.05, "binary": 0.1, "multiclass": 0.1}
 TAKES = frozenset(
     {
-        *("silo_column", "target", "task", "drop_missing", "schema"),
+        *("silo_column", "subject_column", "target", "task", "drop_missing", "schema"),
         *("ignore", "levels", "bounds", "target_range", "classes"),
     }
 )
@@ -95,29 +96,31 @@ def source(path: Path, options: DataOptions) -> DataSource:
 def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     """Reads, checks and encodes the rows of every silo."""
     schema = schema_of(options)
-    if options.target is not None and options.target == options.silo_column:
-        raise SilodpError(
-            f"{path}: the column {options.target!r} is both target and silo_column: choose another "
-            "target."
-        )
+    _check_roles(path, options)
     as_text = set(schema.levels)
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
+    if options.subject_column is not None:
+        as_text.add(options.subject_column)
     frames = read_silos(path, options.silo_column, as_text)
-    features = _feature_columns(path, frames, options.target, schema)
+    features = _feature_columns(path, frames, options, schema)
     assert options.target is not None  # _feature_columns has refused that
     used = [*features, options.target]
+    if options.subject_column is not None:
+        used.append(options.subject_column)
     frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
     frames = _without_missing(frames, drop=bool(options.drop_missing))
     encoder, undeclared = make_encoder(frames, features, schema.levels)
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
-    records = {
-        silo: Records(
-            encoder.encode(silo, frame), target.encode(silo, values_of(frame, target.name))
-        )
-        for silo, frame in frames.items()
-    }
+    records = {}
+    for silo, frame in frames.items():
+        subject = None
+        if options.subject_column is not None:
+            values = values_of(frame, options.subject_column)
+            subject = subject_numbers(silo, options.subject_column, values)
+        y = target.encode(silo, values_of(frame, target.name))
+        records[silo] = Records(encoder.encode(silo, frame), y, subject)
     notes = []
     if undeclared:
         notes.append(
@@ -139,17 +142,16 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
     notes = list(table.notes)
     silos = []
     for name, records in table.records.items():
-        train, test = train_test_split(len(records), test_fraction, seed)
+        train, test = split_records(records, test_fraction, seed)
         if not len(train) or not len(test):
+            units = "records" if records.subject is None else "subjects"
             raise SilodpError(
-                f"Silo {name!r} has {len(records)} records, too few for training and testing at "
-                f"test_fraction {test_fraction:g}: leave the silo out, or give it records."
+                f"Silo {name!r} has {records.units} {units}, too few for training and testing at "
+                f"test_fraction {test_fraction:g}: leave the silo out, or give it {units}."
             )
-        _check_classes(table.target, name, records.y[train])
-        x_train, x_test = _scale_features(table, records.x[train], records.x[test], preprocess)
-        silos.append(
-            Silo(name, Records(x_train, records.y[train]), Records(x_test, records.y[test]))
-        )
+        _check_classes(table.target, name, train.y)
+        x_train, x_test = _scale_features(table, train.x, test.x, preprocess)
+        silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
@@ -171,7 +173,26 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         task=target.task,
         num_classes=len(target.classes) if target.task == "multiclass" else 0,
         uncovered=tuple(notes),
+        declared=_declared(table, preprocess),
+        feature_bound=1.0 if _is_bounded(table, preprocess) else None,
     )
+
+
+def _is_bounded(table: Table, preprocess: str) -> bool:
+    """Whether every feature lies within -1 and 1: scaled by its bounds, or 0/1 of a category."""
+    return preprocess == "bounds" or not table.encoder.is_number.any()
+
+
+def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
+    """The declarations that were made use of; bounds are not by every preprocessing."""
+    schema, columns = table.schema, table.encoder.columns
+    scaled = preprocess == "bounds" and bool(table.encoder.is_number.any())
+    used: dict[PublicKnowledge, bool] = {
+        "feature bounds": scaled or any(column.name in schema.levels for column in columns),
+        "label range": table.target.range is not None,
+        "class list": schema.classes is not None,
+    }
+    return tuple(kind for kind, is_used in used.items() if is_used)
 
 
 def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
@@ -185,8 +206,19 @@ def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
     )
 
 
-def _feature_columns(path: Path, frames: Frames, target: str | None, schema: Schema) -> list[str]:
-    """Every column but the target and those to be ignored; all that is declared must exist."""
+def _check_roles(path: Path, options: DataOptions) -> None:
+    """Refuses a column that is asked to be two things."""
+    for one, other in combinations(("silo_column", "target", "subject_column"), 2):
+        column = getattr(options, one)
+        if column is not None and column == getattr(options, other):
+            raise SilodpError(
+                f"{path}: the column {column!r} is both {other} and {one}: choose another {other}."
+            )
+
+
+def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: Schema) -> list[str]:
+    """Every column but target, subject and those to be ignored; all that is declared must exist."""
+    target, subject = options.target, options.subject_column
     frame = next(iter(frames.values()))
     if target is None:
         raise SilodpError(
@@ -194,6 +226,8 @@ def _feature_columns(path: Path, frames: Frames, target: str | None, schema: Sch
             f"{', '.join(map(repr, frame.columns))}."
         )
     check_column(path, frame, target, "target")
+    if subject is not None:
+        check_column(path, frame, subject, "subject_column")
     for option in ("ignore", "levels", "bounds"):
         for column in getattr(schema, option):
             check_column(path, frame, column, option)
@@ -202,13 +236,19 @@ def _feature_columns(path: Path, frames: Frames, target: str | None, schema: Sch
                     f"{path}: {option} names the column {column!r}, which is the target: declare "
                     "its range or classes instead."
                 )
+            if column == subject and option != "ignore":
+                raise SilodpError(
+                    f"{path}: {option} names the column {column!r}, which is the subject_column "
+                    "and so no feature: leave it out there."
+                )
     for column in schema.levels:
         if column in schema.bounds:
             raise SilodpError(
                 f"{path}: column {column!r} has both levels and bounds: declare levels for a "
                 "category, or bounds for a number."
             )
-    features = [name for name in frame.columns if name != target and name not in schema.ignore]
+    left_out = {target, subject, *schema.ignore}
+    features = [name for name in frame.columns if name not in left_out]
     if not features:
         raise SilodpError(
             f"{path} has no feature column beside the target {target!r}: give at least one."
@@ -288,6 +328,6 @@ def _scale_target(silos: list[Silo], name: str) -> list[Silo]:
 
     def scale(records: Records) -> Records:
         # Test targets may lie outside; clipping them would flatter the model.
-        return Records(records.x, (records.y - low) / (high - low))
+        return replace(records, y=(records.y - low) / (high - low))
 
     return [Silo(silo.name, scale(silo.train), scale(silo.test)) for silo in silos]
