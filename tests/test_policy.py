@@ -4,7 +4,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from silodp.errors import SilodpError
-from silodp.privacy.policy import Policy, read_policies
+from silodp.privacy.policy import Policy, check_declared, check_delta, concerns
+from silodp.privacy.policy_files import read_policies
 
 SILOS = ("North clinic", "South clinic", "Harbour")
 
@@ -81,8 +82,8 @@ def test_no_privacy_may_be_asked_for(read, written):
     [
         ("[default]\nepsilon = 3", ["'North clinic' has no delta", "[default]", "--delta"]),
         ("[default]\ndelta = 1e-3", ["'North clinic' has no epsilon"]),
-        ("[default]\nepsilom = 3", ["[default]", "field 'epsilom'", "did you mean 'epsilon'?"]),
-        ("[default]\ncolour = 3", ["field 'colour'", "known are 'epsilon', 'delta'."]),
+        ("[default]\nepsilom = 3", ["[default]", "field 'epsilom'", "did you mean 'epsilon' or"]),
+        ("[default]\ncolour = 3", ["field 'colour'", "known are 'epsilon', 'delta'"]),
         ("[defaults]\nepsilon = 3", ["table 'defaults'", "did you mean 'default'?"]),
         ('[silos."Nort clinic"]\nepsilon = 1', ["silo 'Nort clinic'", "'North clinic'"]),
         ("[silos.Xyz]\nepsilon = 1", ["silo 'Xyz'", "known are 'North clinic'"]),
@@ -110,8 +111,75 @@ def test_errors_name_the_file_the_place_and_the_remedy(read, text, words):
 def test_missing_or_unreadable_file(tmp_path):
     with pytest.raises(SilodpError, match="no such policy file"):
         read_policies(tmp_path / "none.toml", SILOS)
-    with pytest.raises(SilodpError, match="cannot be read"):
+    with pytest.raises(SilodpError, match="holds no policy"):
         read_policies(tmp_path, SILOS)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SilodpError, match="not text"):
         read_policies(tmp_path / "binary.toml", SILOS)
+
+
+def test_a_folder_holds_a_file_for_each_silo(tmp_path):
+    (tmp_path / "default.toml").write_text("epsilon = 3\ndelta = 1e-4")
+    (tmp_path / "North clinic.toml").write_text(
+        'epsilon = 1\nlifetime_epsilon = 4\nrelation = "replace-one"\nsubject = "patient"'
+    )
+    north, south, harbour = read_policies(tmp_path, SILOS)
+    assert south == harbour == Policy(3, 1e-4)
+    assert (north.epsilon, north.delta, north.lifetime) == (1, 1e-4, (4, 1e-4))
+    assert (north.relation, north.subject, north.unit) == ("replace-one", "patient", "subject")
+    (tmp_path / "Nort clinic.toml").write_text("epsilon = 1")
+    with pytest.raises(SilodpError, match="silo 'Nort clinic' is unknown: did you mean 'North"):
+        read_policies(tmp_path, SILOS)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('relation = "swap"', ["relation is 'swap'", "'replace-one'", "'add-remove'"]),
+        ('public = "record count"', ["public is 'record count'", "give a list"]),
+        ('public = ["records"]', ["public holds 'records'", "'record count'"]),
+        ("records = 0", ["records is 0", "at least 1"]),
+        ("records = 1.5", ["records is 1.5"]),
+        ('subject = ""', ["subject is ''", "name of a column"]),
+        ("lifetime_epsilon = -1", ["lifetime_epsilon is -1", "above 0"]),
+        ("lifetime_delta = 3", ["lifetime_delta is 3"]),
+        ("lifetime_epsilon = 2", ["lifetime_epsilon is 2", "below the epsilon of a single run"]),
+        ("lifetime_delta = 1e-9", ["lifetime_delta is 1e-09", "below the delta"]),
+        ("public = []", ["record count is not public", "records = 100"]),
+    ],
+)
+def test_every_field_is_checked(read, line, words):
+    with pytest.raises(SilodpError) as error:
+        read(f"[default]\nepsilon = 3\ndelta = 1e-4\n{line}")
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_what_is_counted_on_when_the_count_is_private():
+    private = Policy(3, 1e-4, public=(), records=100)
+    assert not private.count_is_public
+    assert [private.counted(n) for n in (99, 100, 150)] == [100] * 3
+    # Neighbours under replace-one have as many records.
+    assert Policy(3, 1e-4, public=(), relation="replace-one").counted(150) == 150
+    assert Policy(3, 1e-4).counted(150) == 150
+
+
+def test_what_is_not_declared_public_is_not_used():
+    policy = Policy(3, 1e-4, public=("record count", "label range"))
+    check_declared("Harbour", policy, ("label range",))
+    with pytest.raises(SilodpError, match=r"'Harbour'.*feature bounds.*add 'feature bounds'"):
+        check_declared("Harbour", policy, ("label range", "feature bounds"))
+
+
+def test_an_unreasonable_delta_is_refused_and_a_doubtful_one_is_not_passed_over():
+    check_delta("a", Policy(3, 1e-3), 999)
+    with pytest.raises(SilodpError, match=r"'a': delta is 0\.001, at least 1/1000 for"):
+        check_delta("a", Policy(3, 1e-3), 1000)
+    check_delta("a", Policy(math.inf, 0.5), 1000)
+    assert concerns(["a", "b"], [Policy(3, 1e-4)] * 2, [100, 200]) == []
+    (one,) = concerns(["a", "b", "c"], [Policy(3, 1e-4)] * 3, [100, 6000, 9000])
+    assert "'b' and 1 other" in one
+    assert "n^-1.1" in one
+    (one,) = concerns(["a"], [Policy(11, 1e-4)], [100])
+    assert "epsilon is above 10" in one
+    assert concerns(["a"], [Policy(math.inf, 0.5)], [100]) == []

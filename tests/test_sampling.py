@@ -35,6 +35,7 @@ def drawn(draw, n, batch, steps, slots, seed=0, rows=None):
         steps,
         slots,
         jnp.int32(n),
+        jnp.int32(n),
         jnp.int32(batch),
         jnp.asarray(threshold_of(batch / n)),
     )
@@ -122,9 +123,8 @@ def test_shuffle_visits_each_record_once_in_an_epoch():
 
 
 def test_shuffle_takes_a_new_order_each_epoch():
-    batches = draw_batches(
-        "shuffle", words((2, 40)), 4, 20, jnp.int32(40), jnp.int32(20), jnp.uint32(0)
-    )
+    n = jnp.int32(40)
+    batches = draw_batches("shuffle", words((2, 40)), 4, 20, n, n, jnp.int32(20), jnp.uint32(0))
     rows = np.asarray(batches.rows)
     assert sorted(rows[:2].ravel()) == sorted(rows[2:].ravel()) == list(range(40))
     assert not np.array_equal(rows[:2], rows[2:])
@@ -134,7 +134,8 @@ def test_slots_overflow_no_more_often_than_promised():
     n, batch, chance = 300, 30, 0.02
     slots = slots_for(n, batch, chance)
     w = words((40_000, slots + 40))
-    wide = draw_batches("gaps", w, 40_000, slots + 40, jnp.int32(n), jnp.int32(batch), 0)
+    args = jnp.int32(n), jnp.int32(n), jnp.int32(batch), 0
+    wide = draw_batches("gaps", w, 40_000, slots + 40, *args)
     beyond = np.asarray(wide.mask)[:, slots:].any(1).mean()
     assert beyond <= chance + 4 * np.sqrt(chance / 40_000)
     assert beyond > 0  # and not by being far too generous
@@ -161,7 +162,7 @@ def test_an_epsilon_beyond_numbers_has_a_slot_for_everybody():
 
 def test_more_slots_only_add():
     w = words((5, 120))
-    args = (jnp.int32(500), jnp.int32(40), jnp.uint32(0))
+    args = (jnp.int32(500), jnp.int32(500), jnp.int32(40), jnp.uint32(0))
     few = draw_batches("gaps", w[:, :90], 5, 90, *args)
     many = draw_batches("gaps", w, 5, 120, *args)
     np.testing.assert_array_equal(few.rows, many.rows[:, :90])

@@ -15,7 +15,8 @@ from silodp.engines.layout import group_silos
 from silodp.engines.simulation import Simulation
 from silodp.methods import METHODS
 from silodp.models import get_model
-from silodp.privacy.plan import SiloPlan
+from silodp.privacy.plan import SideQueries, SiloPlan
+from silodp.privacy.queries import Schedule
 from silodp.privacy.randomness import draw_pass, pass_keys, run_key
 from silodp.privacy.sampling import draw_batches, threshold_of
 
@@ -47,12 +48,13 @@ def test_zero_noise_and_no_clip_is_plain_sgd():
 def batches_of(place, number, n, batch):
     """The records of each step of a pass, as the engine draws them."""
     shape = group_silos([plan_of(n, batch)])[0].shape
-    key = pass_keys(jnp.asarray(run_key(0)), jnp.array([place]), jnp.int32(number), 1)[0, 0]
+    key = pass_keys(jnp.asarray(run_key(0, "seed")), jnp.array([place]), jnp.int32(number), 1)[0, 0]
     drawn = draw_batches(
         "every",
         draw_pass(key, shape.size(5)).sample,
         shape.steps,
         shape.slots,
+        jnp.int32(n),
         jnp.int32(n),
         jnp.int32(batch),
         threshold_of(batch / n),
@@ -61,10 +63,28 @@ def batches_of(place, number, n, batch):
 
 
 def plan_of(n, batch, noise=0.0, draw="every", name="s"):
-    steps = n // batch
-    epsilon = 1.0 if noise else math.inf
     return SiloPlan(
-        name, int(n), batch, 1, steps, steps, draw, int(n), batch / n, noise, epsilon, 1e-4, "pld"
+        silo=name,
+        unit="record",
+        relation="add-remove",
+        records=int(n),
+        held=int(n),
+        batch=batch,
+        epochs=1,
+        steps=n // batch,
+        schedule=Schedule(1),
+        side=SideQueries(),
+        draw=draw,
+        slots=int(n),
+        sampling_rate=batch / n,
+        noise_multiplier=noise,
+        select_epsilon=0.0,
+        statistics_noise=0.0,
+        metric_noise=0.0,
+        epsilon=1.0 if noise else math.inf,
+        delta=1e-4,
+        overflow=0.0,
+        accountant="pld",
     )
 
 

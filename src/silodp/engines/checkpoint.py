@@ -27,6 +27,7 @@ class Checkpoint(NamedTuple):
       history: the metric at each evaluation, for each part so far: [evaluations, seeds, settings,
         silos].
       state: of that part, as a flat list of arrays.
+      charge: the run's name in the silos' ledgers; empty without.
     """
 
     fingerprint: str
@@ -34,6 +35,7 @@ class Checkpoint(NamedTuple):
     round: int
     history: list[np.ndarray]
     state: list[np.ndarray]
+    charge: str
 
 
 class Place:
@@ -42,6 +44,7 @@ class Place:
     def __init__(self, folder: Path, resume: bool = False, overwrite: bool = False):
         """Checks at once, before any work is done, that the folder can be used."""
         self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
+        self.charge = ""  # the run's name in the silos' ledgers, if it has one
         _check_writable(folder)
         if not overwrite and (folder / RESULT_FILE).exists():
             raise SilodpError(
@@ -54,6 +57,11 @@ class Place:
                 f"{folder} holds an interrupted run (round {self._found.round}): go on with "
                 "--resume, or start anew with --overwrite."
             )
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the folder holds an interrupted run, to go on with."""
+        return self._found is not None
 
     def begin(self, fingerprint: str) -> Checkpoint | None:
         """Where to go on from, if anywhere; what is to be overwritten goes now."""
@@ -82,6 +90,7 @@ class Place:
             "round": done,
             "parts": len(history),
             "leaves": len(state),
+            "charge": self.charge,
         }
         arrays = {f"history{i}": a for i, a in enumerate(history)}
         arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
@@ -130,6 +139,7 @@ def load(folder: Path) -> Checkpoint | None:
                 about["round"],
                 [file[f"history{i}"] for i in range(about["parts"])],
                 [file[f"state{i}"] for i in range(about["leaves"])],
+                about["charge"],
             )
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise SilodpError(

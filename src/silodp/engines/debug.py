@@ -6,6 +6,7 @@ so it is also a check on both.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,13 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.engines.job import Job, Setting
-from silodp.engines.layout import group_silos, silo_noise
+from silodp.engines.layout import group_data, group_silos
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.models import score
-from silodp.privacy.queries import Queries, SiloNoise, SiloRecords
-from silodp.privacy.randomness import draw_pass, init_key, pass_keys, run_key
-from silodp.privacy.sampling import threshold_of
+from silodp.privacy.queries import guarded
+from silodp.privacy.randomness import draw_pass, init_key, pass_keys, run_key, selection_keys
 
 
 @contextmanager
@@ -57,9 +57,10 @@ def run_debug(
 
 
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
-    method = job.method.build(rounds=job.rounds, **setting.options)
-    key = jnp.asarray(run_key(seed))
-    server, fresh = method.init(job.model.init(init_key(key)))
+    method = job.build(setting.options)
+    key = jnp.asarray(run_key(seed, job.entropy))
+    first = init_key(key)
+    server, fresh = method.init(job.model.init(first), first)
     states = [fresh] * len(federation.silos)
     for number in range(job.rounds):
         told = method.broadcast(server)
@@ -86,28 +87,31 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
 
 
 def _queries(job: Job, federation: Federation, setting: Setting, key, place: int, number: int):
-    plan, silo = setting.plans[place], federation.silos[place]
-    shape = group_silos([plan])[0].shape
-    records = SiloRecords(
-        features=job.model.prepare(jnp.asarray(silo.train.x)),
-        y=jnp.asarray(silo.train.y),
-        records=jnp.int32(plan.records),
-        batch=jnp.int32(plan.batch),
-        steps=jnp.int32(plan.steps),
-        threshold=jnp.asarray(threshold_of(plan.batch / plan.records)),
-    )
-    noise = SiloNoise(*(jnp.asarray(a[0, 0]) for a in silo_noise(job.clip, [[plan]])))
-    keys = pass_keys(key, jnp.array([place]), jnp.int32(number), job.passes_a_round)[0]
+    """What the method may ask of one silo, laid out as a group of its own."""
+    alone = setting._replace(plans=(setting.plans[place],))
+    (group,) = group_silos(alone.plans)
+    silo = replace(federation, silos=(federation.silos[place],))
+    data = jax.tree.map(lambda a: jnp.asarray(a)[0, 0], group_data(job, group, [silo], [alone]))
+    records = data.train._replace(features=job.unit_model.prepare(data.train.features))
+    here, round_number = jnp.array([place]), jnp.int32(number)
+    keys = pass_keys(key, here, round_number, job.schedule.train)[0]
+    select_key = selection_keys(key, here, round_number)[0]
 
     def train(asked, params, towards, strength):
-        randomness = draw_pass(keys[asked], shape.size(job.parameters))
+        randomness = draw_pass(keys[asked], group.shape.size(job.parameters))
         lr = jnp.float32(setting.lr)
-        return job.train(shape, records, noise, lr, randomness, params, towards, strength)
+        return job.train(
+            group.shape, records, data.noise, lr, randomness, params, towards, strength
+        )
 
-    return Queries(train, job.passes_a_round)
+    def select(candidates):
+        return job.select(records, data.noise.select, select_key, candidates)
+
+    return guarded(job.schedule, round_number, train, select)
 
 
 def _metric(job: Job, number: int, silo, params) -> float:
     with _stage(silo.name, number, "evaluation"):
         outputs = job.model.predict(params, jnp.asarray(silo.test.x))
-        return float(jnp.mean(score(job.model.task, outputs, jnp.asarray(silo.test.y))))
+        scores = score(job.model.task, outputs, jnp.asarray(silo.test.y))
+        return float(jnp.mean(jnp.minimum(scores, job.metric_bound)))

@@ -4,6 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import jax
@@ -72,17 +73,19 @@ def execute(
     engine: str,
     keep_models: bool,
     place: Place | None,
+    at: Checkpoint | None,
     reporter: Reporter,
 ) -> Execution:
-    """Trains every seed with every setting; `place` keeps what an interrupted run has done."""
-    _check_equal_shapes(federations)
-    at = place.begin(_fingerprint(job, seeds, federations, settings)) if place else None
+    """Trains every seed with every setting; `place` keeps what an interrupted run has done.
+
+    `at` is where an interrupted run stood, to go on from.
+    """
     if at and at.chunk > 0 and keep_models:
         raise SilodpError(
             "keep_models: a checkpoint does not hold the models of parts that were finished before "
             "the interruption: start anew with overwrite=True."
         )
-    rounds = [*range(evaluate_every, job.rounds, evaluate_every), job.rounds]
+    rounds = evaluated_rounds(job.rounds, evaluate_every)
     if engine == "debug":
         start = time.perf_counter()
         metrics, models = _debug(job, seeds, federations, settings, rounds, reporter)
@@ -113,15 +116,19 @@ def execute(
     return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
 
 
-def _check_equal_shapes(federations: Sequence[Federation]) -> None:
-    """Federations of different seeds must hold as many records in each silo."""
+def evaluated_rounds(rounds: int, every: int) -> list[int]:
+    """After every so many rounds, and at the end."""
+    return [*range(every, rounds, every), rounds]
+
+
+def check_equal_shapes(federations: Sequence[Federation]) -> None:
+    """Federations of different seeds must hold as many records (or subjects) in each silo."""
     first = federations[0]
     for other in federations[1:]:
         if (
             other.names != first.names
             or other.input_shape != first.input_shape
-            or not np.array_equal(other.train_counts, first.train_counts)
-            or not np.array_equal(other.test_counts, first.test_counts)
+            or not np.array_equal(other.unit_counts, first.unit_counts)
         ):
             raise SilodpError(
                 f"Data {first.name!r} have other silos or record counts from one seed to the next: "
@@ -129,7 +136,11 @@ def _check_equal_shapes(federations: Sequence[Federation]) -> None:
             )
 
 
-def _fingerprint(
+# The model and the method are named instead; an array's text leaves numbers out.
+_NOT_IN_FINGERPRINT = ("model", "method", "weights")
+
+
+def fingerprint(
     job: Job, seeds: Sequence[int], federations: Sequence[Federation], settings: Sequence[Setting]
 ) -> str:
     """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
@@ -138,18 +149,16 @@ def _fingerprint(
         job.model.name,
         job.parameters,
         job.method.summary,
-        job.rounds,
-        job.clip,
-        job.regulariser,
-        job.optimiser,
+        *(getattr(job, f.name) for f in fields(job) if f.name not in _NOT_IN_FINGERPRINT),
         job.weights.tolist(),
         list(seeds),
         settings,
     )
     digest.update(repr(about).encode())
     for silo in (silo for federation in federations for silo in federation.silos):
-        for array in (silo.train.x, silo.train.y, silo.test.x, silo.test.y):
-            digest.update(np.ascontiguousarray(array).data)
+        for array in (silo.train.x, silo.train.y, silo.train.subject, silo.test.x, silo.test.y):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

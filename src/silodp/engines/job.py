@@ -1,16 +1,23 @@
 """What an engine is asked to do: a job, and the settings in which its runs differ."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from silodp.methods import MethodEntry
-from silodp.models import Model
+from silodp.methods.base import Method
+from silodp.models import Model, with_error_as_loss
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import PassShape, Regulariser, training_pass
+from silodp.privacy.queries import Schedule, SiloRecords
+from silodp.privacy.randomness import Entropy, selection_words
+from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
+from silodp.privacy.training import PassShape, Regulariser, training_pass
+from silodp.subjects import by_subject
 
 
 class Setting(NamedTuple):
@@ -23,29 +30,79 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that the compiled program depends on, besides seeds and settings."""
+    """Everything that the compiled program depends on, besides seeds and settings.
+
+    Attributes:
+      model: what is trained, and evaluated record by record.
+      method: how silos learn together.
+      fixed: the method's options that shape the program.
+      rounds: of communication.
+      clip: largest norm of the gradient of a record (or subject).
+      weights: of the silos when merging; they sum to 1.
+      subjects: whether a training row is all records of a subject.
+      regulariser: where the pull towards another model goes.
+      optimiser: of local training.
+      select_mechanism: of private selections.
+      select_score: what they go by.
+      select_bound: the largest loss that counts in them.
+      metric_bound: the largest score of a test record that counts in the metric.
+      entropy: where keys come from.
+    """
 
     model: Model
     method: MethodEntry
     rounds: int
     clip: float
     weights: np.ndarray
+    fixed: dict[str, Any] = field(default_factory=dict)
+    subjects: bool = False
     regulariser: Regulariser = "outside"
     optimiser: Optimiser = "sgd"
+    select_mechanism: SelectMechanism = "exponential"
+    select_score: SelectScore = "loss"
+    select_bound: float = 1.0
+    metric_bound: float = float("inf")
+    entropy: Entropy = "seed"
+
+    def build(self, options: dict[str, Any]) -> Method:
+        """The method with these options (which may be traced)."""
+        return self.method.build(rounds=self.rounds, **self.fixed, **options)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What the method asks of each silo."""
+        return self.build(dict.fromkeys(self.method.options, 0.0)).schedule(self.rounds)
+
+    @cached_property
+    def unit_model(self) -> Model:
+        """The model as training sees it: its rows are what epsilon protects."""
+        return by_subject(self.model) if self.subjects else self.model
+
+    @cached_property
+    def _scored_model(self) -> Model:
+        """The model whose loss selections go by."""
+        model = self.model if self.select_score == "loss" else with_error_as_loss(self.model)
+        return by_subject(model) if self.subjects else model
 
     def train(self, shape: PassShape, *args) -> Any:
-        """A training pass of this job; see `queries.training_pass` for the arguments."""
+        """A training pass of this job; see `training_pass` for the arguments."""
         optimiser = OPTIMISERS[self.optimiser]
-        return training_pass(self.model, shape, self.regulariser, optimiser, *args)
+        return training_pass(self.unit_model, shape, self.regulariser, optimiser, *args)
 
-    @property
-    def passes_a_round(self) -> int:
-        """Training passes that the method's schedule pays for in each round."""
-        anything = dict.fromkeys(self.method.options, 0.0)
-        schedule = self.method.build(rounds=self.rounds, **anything).schedule(self.rounds)
-        return schedule.training_passes // self.rounds
+    def select(self, silo: SiloRecords, sharpness: Array, key: Array, candidates: Any) -> Array:
+        """A private selection of this job, with a key of its own."""
+        number = jax.tree.leaves(candidates)[0].shape[0]
+        return select_privately(
+            self._scored_model,
+            self.select_mechanism,
+            self.select_bound if self.select_score == "loss" else 1.0,
+            silo,
+            sharpness,
+            selection_words(key, number),
+            candidates,
+        )
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Numbers in the model."""
         shapes = jax.eval_shape(self.model.init, jax.random.key(0))

@@ -4,17 +4,22 @@ Compiled programs want fixed shapes. Padding every silo to the largest would mul
 silos of like size share a group, and only within a group are they padded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from silodp.engines.job import Job, Setting
-from silodp.federation import Federation
+from silodp.federation import Federation, Records
+from silodp.privacy.lattice import grain_of, widening
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import PassShape, SiloNoise, SiloRecords
+from silodp.privacy.queries import SiloNoise, SiloRecords
 from silodp.privacy.sampling import threshold_of
+from silodp.privacy.selection import sharpness
+from silodp.privacy.training import PassShape
+from silodp.subjects import blocks_of, largest_subject
 
 MOST_GROUPS = 8
 # What a group costs by itself (compiling it, starting its operations), in padded rows of work.
@@ -49,7 +54,7 @@ def _group(plans: Sequence[SiloPlan], members: np.ndarray) -> Group:
         epochs=chosen[0].epochs,
         steps=int(max(steps)),
         slots=int(max(plan.slots for plan in chosen)),
-        rows=int(max(plan.records for plan in chosen)),
+        rows=int(max(plan.held for plan in chosen)),
         even=bool(min(steps) == max(steps)),
     )
     return Group(members, shape)
@@ -123,8 +128,8 @@ def knobs_of(settings: Sequence[Setting]) -> Knobs:
 class GroupData(NamedTuple):
     """The silos of one group; features are prepared for the model inside the program."""
 
-    train: Any  # SiloRecords [seeds, silos, ...]
-    test: Any  # the same
+    train: Any  # SiloRecords [seeds, silos, ...]: a row is a record, or a subject's block
+    test: Any  # the same, and a row is a record
     number: Any  # [seeds, silos]: the place in the federation, which a silo's keys come from
     noise: Any  # SiloNoise [silos, settings]
 
@@ -139,44 +144,62 @@ def group_data(
     members, shape = group
     plans = [settings[0].plans[number] for number in members]
     silos = [[federation.silos[number] for number in members] for federation in federations]
+    width = max(largest_subject(s.train) for row in silos for s in row) if job.subjects else 0
 
-    def padded(part: str, rows: int) -> SiloRecords:
-        def stack(field: str) -> np.ndarray:
-            return np.stack(
-                [
-                    [pad_rows(getattr(getattr(silo, part), field), rows) for silo in row]
-                    for row in silos
-                ]
-            )
+    def stacked(part: str, rows: int) -> tuple[Any, np.ndarray]:
+        units = [
+            [_units(getattr(silo, part), width if part == "train" else 0) for silo in row]
+            for row in silos
+        ]
 
-        def of_each(value: Callable[[Any, SiloPlan], Any], dtype) -> np.ndarray:
-            row = [value(*pair) for pair in zip(silos[0], plans, strict=True)]
-            return np.tile(np.array(row, dtype), (len(federations), 1))
+        def stack(*arrays: np.ndarray) -> np.ndarray:
+            flat = np.stack([pad_rows(array, rows) for array in arrays])
+            return flat.reshape(len(federations), len(members), *flat.shape[1:])
 
+        return jax.tree.map(stack, *(unit for row in units for unit in row))
+
+    def records(part: str, rows: int) -> SiloRecords:
+        def of_each(values: Sequence[Any], dtype) -> np.ndarray:
+            return np.tile(np.array(values, dtype), (len(federations), 1))
+
+        features, y = stacked(part, rows)
+        tested = np.array([[len(silo.test) for silo in row] for row in silos], np.int32)
         return SiloRecords(
-            features=stack("x"),
-            y=stack("y"),
-            records=of_each(lambda silo, plan: len(getattr(silo, part)), np.int32),
-            batch=of_each(lambda silo, plan: plan.batch, np.int32),
-            steps=of_each(lambda silo, plan: plan.steps, np.int32),
-            threshold=of_each(lambda _, plan: threshold_of(plan.batch / plan.records), np.uint32),
+            features=features,
+            y=y,
+            records=of_each([p.held for p in plans], np.int32) if part == "train" else tested,
+            count=of_each([plan.records for plan in plans], np.int32),
+            batch=of_each([plan.batch for plan in plans], np.int32),
+            steps=of_each([plan.steps for plan in plans], np.int32),
+            threshold=of_each([threshold_of(p.batch / p.records) for p in plans], np.uint32),
         )
 
     return GroupData(
-        train=padded("train", shape.rows),
-        test=padded("test", max(len(silo.test) for silo in silos[0])),
+        train=records("train", shape.rows),
+        test=records("test", max(len(silo.test) for row in silos for silo in row)),
         number=np.tile(members, (len(federations), 1)),
-        noise=silo_noise(job.clip, [[s.plans[number] for s in settings] for number in members]),
+        noise=silo_noise(job, [[s.plans[number] for s in settings] for number in members]),
     )
 
 
-def silo_noise(clip: float, plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
+def _units(records: Records, width: int) -> tuple[Any, np.ndarray]:
+    """Rows as epsilon protects them: records, or subjects with up to `width` records each."""
+    return blocks_of(records, width) if width else (records.x, records.y)
+
+
+def silo_noise(job: Job, plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
     """Clip and noise of [silos][settings] plans; a run without privacy is not clipped."""
-    clips = [[clip if plan.private else np.inf for plan in row] for row in plans]
-    scales = [
-        [clip * plan.noise_multiplier if plan.private else 0.0 for plan in row] for row in plans
-    ]
-    return SiloNoise(np.array(clips, np.float32), np.array(scales, np.float32))
+
+    def of_plan(plan: SiloPlan) -> tuple[float, float, float, float]:
+        select = sharpness(plan.select_epsilon, plan.relation, plan.records)
+        if not plan.private:
+            return np.inf, 0.0, 0.0, select
+        grain = grain_of(job.clip, plan.noise_multiplier, plan.batch)
+        scale = job.clip * plan.noise_multiplier * widening(job.clip, grain, job.parameters)
+        return job.clip, scale, grain, select
+
+    values = np.array([[of_plan(plan) for plan in row] for row in plans], np.float32)
+    return SiloNoise(*np.moveaxis(values, -1, 0))
 
 
 def pad_rows(array: np.ndarray, rows: int) -> np.ndarray:

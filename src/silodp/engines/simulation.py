@@ -23,8 +23,16 @@ from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
 from silodp.federation import Federation
 from silodp.models import Model, score
-from silodp.privacy.queries import PassShape, Queries, SiloRecords
-from silodp.privacy.randomness import draw_pass, draw_passes, init_key, pass_keys, run_key
+from silodp.privacy.queries import SiloRecords, guarded
+from silodp.privacy.randomness import (
+    draw_pass,
+    draw_passes,
+    init_key,
+    pass_keys,
+    run_key,
+    selection_keys,
+)
+from silodp.privacy.training import PassShape
 
 # What a seed costs by itself (random words, gathering batches), in runs of a single setting.
 SEED_WORK = 8
@@ -68,7 +76,7 @@ class Simulation:
         fixed = (
             tuple(group_data(job, group, federations, settings) for group in groups),
             knobs_of(settings),
-            np.stack([run_key(number) for number in seeds]),
+            np.stack([run_key(number, job.entropy) for number in seeds]),
             np.asarray(job.weights[members], np.float32),
         )
         self._fixed = _placed(fixed, fixed_specs, mesh)
@@ -86,6 +94,12 @@ class Simulation:
             .lower(self.initial_state(), *self._fixed, np.int32(0), np.int32(1), np.bool(True))
             .compile()
         )
+
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """From now on runs other seeds (no more than before) on the same records."""
+        data, knobs, keys, weights = self._fixed
+        fresh = [run_key(number, self._job.entropy) for number in _filled(seeds, len(keys))]
+        self._fixed = (data, knobs, jax.device_put(np.stack(fresh), keys.sharding), weights)
 
     def initial_state(self) -> State:
         """Every silo and the server start from the same model, drawn from the seed."""
@@ -152,10 +166,11 @@ def _spread(seeds: int, settings: int) -> tuple[str, list]:
 
 def _initial_state(job: Job, sizes: Sequence[int], keys: Array, knobs: Knobs) -> State:
     def of_seed(key: Array):
-        params = job.model.init(init_key(key))
+        first = init_key(key)
+        params = job.model.init(first)
 
         def of_setting(options):
-            return job.method.build(rounds=job.rounds, **options).init(params)
+            return job.build(options).init(params, first)
 
         server, silo = jax.vmap(of_setting, axis_size=len(knobs.lr))(knobs.options)
         return server, tuple(
@@ -178,14 +193,14 @@ def _advance(
     evaluate: Array,
 ) -> tuple[State, Array]:
     """Rounds start..stop of every run, then the test metric [seeds, silos, settings]."""
-    data = [_prepare(job.model, group) for group in data]
+    data = [_prepare(job, group) for group in data]
 
     def one_round(number: Array, state: State) -> State:
         broadcast = _broadcast(job, state.server, knobs, len(keys))
         randomness = _randomness(job, shapes, data, keys, number)
         silos, messages = [], []
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
-            new, message = _local(job, shape, states, broadcast, group, knobs, drawn)
+            new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
             silos.append(new)
             messages.append(message)
         joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *messages)
@@ -205,11 +220,13 @@ def _advance(
     return state, jax.lax.cond(evaluate, metric, nothing, state)
 
 
-def _prepare(model: Model, group: GroupData) -> GroupData:
-    def prepared(part: SiloRecords) -> SiloRecords:
+def _prepare(job: Job, group: GroupData) -> GroupData:
+    def prepared(model: Model, part: SiloRecords) -> SiloRecords:
         return part._replace(features=jax.vmap(jax.vmap(model.prepare))(part.features))
 
-    return group._replace(train=prepared(group.train), test=prepared(group.test))
+    return group._replace(
+        train=prepared(job.unit_model, group.train), test=prepared(job.model, group.test)
+    )
 
 
 def _over(function: Callable, in_axes: tuple, one_by_one: bool) -> Callable:
@@ -236,7 +253,7 @@ def _over(function: Callable, in_axes: tuple, one_by_one: bool) -> Callable:
 
 def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int):
     def of_run(server, options):
-        return job.method.build(rounds=job.rounds, **options).broadcast(server)
+        return job.build(options).broadcast(server)
 
     by_setting = jax.vmap(of_run, axis_size=len(knobs.lr))
     return jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, knobs.options)
@@ -244,8 +261,7 @@ def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int):
 
 def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
     def of_run(server, messages, options):
-        method = job.method.build(rounds=job.rounds, **options)
-        return method.merge(server, messages, weights)
+        return job.build(options).merge(server, messages, weights)
 
     # Messages are [silos, settings, ...].
     by_setting = jax.vmap(of_run, in_axes=(0, 1, 0), axis_size=len(knobs.lr))
@@ -254,39 +270,55 @@ def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
 
 
 def _randomness(job: Job, shapes, data, keys: Array, number: Array) -> list[Any]:
-    """What is random in this round, for each group: [seeds, silos, passes, ...].
+    """What is random in this round, for each group: of the passes [seeds, silos, passes, ...], and
+    the key of a selection [seeds, silos, 2].
 
-    For heavy models only the keys: their words are drawn silo by silo, as they are too many.
+    For heavy models only the keys of passes: their words are drawn silo by silo, as they are too
+    many.
     """
-    passes = job.passes_a_round
+    passes = job.schedule.train
     ends = np.cumsum([len(group.number[0]) for group in data])[:-1]
 
     def of_seed(key: Array, places: Array) -> list[Any]:
         by_group = jnp.split(pass_keys(key, places, number, passes), ends)
+        select = jnp.split(selection_keys(key, places, number), ends)
         if job.model.heavy:
-            return by_group
+            return list(zip(by_group, select, strict=True))
         sizes = [shape.size(job.parameters) for shape in shapes]
         drawn = draw_passes([k.reshape(-1, 2) for k in by_group], sizes)
         return [
-            jax.tree.map(lambda a, k=k: a.reshape(len(k), passes, *a.shape[1:]), own)
-            for k, own in zip(by_group, drawn, strict=True)
+            (jax.tree.map(lambda a, k=k: a.reshape(len(k), passes, *a.shape[1:]), own), chosen)
+            for k, own, chosen in zip(by_group, drawn, select, strict=True)
         ]
 
     places = jnp.concatenate([group.number for group in data], axis=1)
     return jax.vmap(of_seed)(keys, places)
 
 
-def _local(job: Job, shape: PassShape, silos, broadcast, group: GroupData, knobs: Knobs, drawn):
+def _local(
+    job: Job,
+    shape: PassShape,
+    number: Array,
+    silos,
+    broadcast,
+    group: GroupData,
+    knobs: Knobs,
+    drawn,
+):
     def of_run(silo, told, records, noise, drawn, knob):
-        method = job.method.build(rounds=job.rounds, **knob.options)
+        passes, select_key = drawn
 
         def train(asked, params, towards, strength):
-            own = jax.tree.map(lambda a: a[asked], drawn)
+            own = jax.tree.map(lambda a: a[asked], passes)
             if job.model.heavy:
                 own = draw_pass(own, shape.size(job.parameters))
             return job.train(shape, records, noise, knob.lr, own, params, towards, strength)
 
-        return method.local(silo, told, Queries(train, job.passes_a_round))
+        def select(candidates):
+            return job.select(records, noise.select, select_key, candidates)
+
+        queries = guarded(job.schedule, number, train, select)
+        return job.build(knob.options).local(silo, told, queries)
 
     heavy = job.model.heavy
     by_setting = _over(of_run, (0, 0, None, 0, None, 0), heavy)
@@ -301,7 +333,7 @@ def _personal(job: Job, server, silos, knobs: Knobs, sizes: tuple[int, int]):
     broadcast = _broadcast(job, server, knobs, num_seeds)
 
     def of_run(silo, told, options):
-        return job.method.build(rounds=job.rounds, **options).personal(silo, told)
+        return job.build(options).personal(silo, told)
 
     # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
     by_setting = jax.vmap(of_run, axis_size=len(knobs.lr))
@@ -315,6 +347,7 @@ def _evaluate(job: Job, server, silos, group: GroupData, knobs: Knobs) -> Array:
 
     def of_run(params, test: SiloRecords):
         scores = score(job.model.task, job.model.apply(params, test.features), test.y)
+        scores = jnp.minimum(scores, job.metric_bound)
         present = jnp.arange(len(test.y)) < test.records
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()
         return jnp.where(finite, jnp.sum(jnp.where(present, scores, 0)) / test.records, jnp.nan)

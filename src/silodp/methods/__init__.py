@@ -7,6 +7,7 @@ from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.fedavg import fedavg
 from silodp.methods.finetune import finetune
+from silodp.methods.ifca import ifca
 from silodp.methods.local import local
 from silodp.methods.mrmtl import mrmtl
 
@@ -18,14 +19,16 @@ class MethodEntry:
     Attributes:
       summary: one line for `silodp methods`.
       cost: what it asks of a silo's records, in words.
-      build: options (by name) -> Method. Options may be traced numbers; `rounds` is not.
-      options: the options that it takes besides `rounds`.
+      build: options (by name) -> Method. Those in `options` may be traced numbers, others are not.
+      options: the numbers that it takes and that may differ between the runs of a sweep.
+      fixed: the options that shape the program or the schedule.
     """
 
     summary: str
     cost: str
     build: Callable[..., Method]
     options: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
 
 
 METHODS: dict[str, MethodEntry] = {
@@ -51,10 +54,18 @@ METHODS: dict[str, MethodEntry] = {
         lambda rounds, lam: mrmtl(lam),
         ("lam",),
     ),
+    "ifca": MethodEntry(
+        "clusters of silos: each chooses one of several models privately, and trains it",
+        "1 training pass a round; 1 selection in each of the first rounds",
+        lambda rounds, clusters, select_fraction: ifca(clusters, select_fraction),
+        fixed=("clusters", "select_fraction"),
+    ),
 }
 
 
-METHOD_OPTIONS = tuple(dict.fromkeys(o for entry in METHODS.values() for o in entry.options))
+METHOD_OPTIONS = tuple(
+    dict.fromkeys(o for entry in METHODS.values() for o in (*entry.options, *entry.fixed))
+)
 
 
 def get_method(name: str) -> MethodEntry:

@@ -25,7 +25,8 @@ class Method(NamedTuple):
 
     Attributes:
       schedule: rounds -> what the method asks of each silo's records; the cost follows from it.
-      init: parameters -> the server's state, and the state of one silo.
+      init: parameters, key -> the server's state, and the state of one silo. The key is for methods
+        that start from several models.
       broadcast: server -> what every silo is told at the start of a round.
       local: silo, broadcast, queries -> silo, message. Runs in the silo.
       merge: server, messages (each with a leading axis of silos), weights -> server. Runs at the
@@ -34,7 +35,7 @@ class Method(NamedTuple):
     """
 
     schedule: Callable[[int], Schedule]
-    init: Callable[[Params], tuple[Server, Silo]]
+    init: Callable[[Params, Array], tuple[Server, Silo]]
     broadcast: Callable[[Server], Broadcast]
     local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
     merge: Callable[[Server, Message, Array], Server]
@@ -43,7 +44,7 @@ class Method(NamedTuple):
 
 def one_pass_a_round(rounds: int) -> Schedule:
     """The schedule of every method whose silos train once in a round."""
-    return Schedule(training_passes=rounds)
+    return Schedule(rounds, train=1)
 
 
 def add(a: Params, b: Params) -> Params:

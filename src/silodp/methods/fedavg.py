@@ -18,7 +18,7 @@ def fedavg() -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params: (params, ()),
+        init=lambda params, key: (params, ()),
         broadcast=lambda shared: shared,
         local=train_shared,
         merge=lambda shared, updates, weights: add(shared, weighted_mean(updates, weights)),

@@ -45,7 +45,7 @@ def finetune(rounds: int, fraction) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params: ((params, jnp.int32(0)), params),
+        init=lambda params, key: ((params, jnp.int32(0)), params),
         broadcast=broadcast,
         local=train_adopted,
         merge=merge,

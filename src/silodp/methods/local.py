@@ -15,7 +15,7 @@ def local() -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params: ((), params),
+        init=lambda params, key: ((), params),
         broadcast=lambda server: server,
         local=train_alone,
         merge=lambda server, messages, weights: server,

@@ -20,7 +20,7 @@ def mrmtl(lam) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params: (params, params),
+        init=lambda params, key: (params, params),
         broadcast=lambda mean: mean,
         local=train_towards_mean,
         merge=lambda mean, updates, weights: add(mean, weighted_mean(updates, weights)),

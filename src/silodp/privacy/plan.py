@@ -8,12 +8,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+from dp_accounting import ComposedDpEvent, DpEvent, get_sigma_gaussian
+from dp_accounting.dp_event import SelfComposedDpEvent
 
 from silodp.errors import SilodpError
-from silodp.privacy.accounting import Accountant
+from silodp.privacy.accounting import Accountant, Relation
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
-from silodp.privacy.policy import Policy
-from silodp.privacy.queries import Schedule, training_event
+from silodp.privacy.policy import Policy, check_delta
+from silodp.privacy.queries import Schedule
 from silodp.privacy.sampling import (
     OVERFLOW_SHARE,
     Draw,
@@ -23,7 +27,11 @@ from silodp.privacy.sampling import (
     overflow_chance,
     slots_for,
 )
+from silodp.privacy.selection import SelectMechanism, selection_event
+from silodp.privacy.statistics import gaussian_event
+from silodp.privacy.training import training_event
 
+NOT_PRIVATE = "no privacy was asked for"
 UNPROVEN_SHUFFLE = (
     "sampling is 'shuffle' but is charged as if it were Poisson: no accountant here proves it"
 )
@@ -34,7 +42,6 @@ class TrainingSettings:
     """How silos train; the same for all, and public.
 
     Attributes:
-      rounds: of communication.
       batch_size: expected records in a step.
       clip: largest norm of a record's gradient.
       epochs: steps of a pass, counted in passes over the records.
@@ -43,7 +50,6 @@ class TrainingSettings:
         "full-batch" (each step takes all its records).
     """
 
-    rounds: int
     batch_size: int
     clip: float
     epochs: int = 1
@@ -51,7 +57,7 @@ class TrainingSettings:
     small_silos: str = "refuse"
 
     def __post_init__(self):
-        for field in ("rounds", "batch_size", "epochs"):
+        for field in ("batch_size", "epochs"):
             value = getattr(self, field)
             if value < 1:
                 raise SilodpError(f"{field} is {value}: give a whole number of at least 1.")
@@ -60,39 +66,74 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class SideQueries:
+    """What silos are asked besides training. Shares are of each silo's own epsilon.
+
+    Attributes:
+      select_share: what one selection takes, if the method asks for any.
+      select_mechanism: how it is made.
+      statistics_share: for the mean and variance that features are standardised with; 0: not asked.
+      metric_share: for all releases of the test metric together; 0: not asked.
+      evaluated: rounds after which the metric is released.
+    """
+
+    select_share: float = 0.03
+    select_mechanism: SelectMechanism = "exponential"
+    statistics_share: float = 0.0
+    metric_share: float = 0.0
+    evaluated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class SiloPlan:
     """One silo's part in one run.
 
     Attributes:
       silo: its name.
-      records: n_k.
+      unit: what epsilon protects and `records` counts: a "record" or a "subject".
+      relation: which silos are neighbours.
+      records: n_k as far as it is public; batch, steps and rate follow from it.
+      held: how many are really there. Not for publication.
       batch: b_k, the expected batch, and what noisy sums are divided by.
       epochs: of one training pass.
       steps: of one training pass.
-      total_steps: over all passes of the run.
+      schedule: what the method asks.
+      side: what is asked besides.
       draw: how batches are drawn.
       slots: places that a drawn batch needs.
       sampling_rate: that the accountant charges for.
       noise_multiplier: noise on the clipped sum, in units of the clip; 0 without privacy.
+      select_epsilon: of one selection; 0 if none is asked for.
+      statistics_noise: noise multiplier of the mean and variance; 0 if not asked or not private.
+      metric_noise: of one release of the test metric; likewise.
       epsilon: spent, never above the policy; infinite without privacy.
       delta: of the policy.
-      accountant: that says so.
+      overflow: the chance that any draw of the run does not fit its slots.
+      accountant: that proves epsilon.
       unproven: reasons why epsilon is not proven for what the run does; empty if it is.
     """
 
     silo: str
+    unit: str
+    relation: Relation
     records: int
+    held: int
     batch: int
     epochs: int
     steps: int
-    total_steps: int
+    schedule: Schedule
+    side: SideQueries
     draw: Draw
     slots: int
     sampling_rate: float
     noise_multiplier: float
+    select_epsilon: float
+    statistics_noise: float
+    metric_noise: float
     epsilon: float
     delta: float
-    accountant: Accountant
+    overflow: float
+    accountant: str
     unproven: tuple[str, ...] = ()
 
     @property
@@ -100,15 +141,67 @@ class SiloPlan:
         """Whether the run is private for this silo."""
         return math.isfinite(self.epsilon)
 
+    @property
+    def delta_for_queries(self) -> float:
+        """What is left of delta once draws that do not fit their slots are paid for."""
+        return self.delta * (1 - OVERFLOW_SHARE if self.draw == "gaps" else 1)
+
+    @property
+    def total_steps(self) -> int:
+        """Of all training passes of the run."""
+        return self.steps * self.schedule.train * self.schedule.rounds
+
+    @property
+    def event(self) -> DpEvent:
+        """All that the run asks of the silo."""
+        return self.event_of_rounds(self.schedule.rounds)
+
+    def statement(self) -> dict[str, Any]:
+        """What is promised to the silo, in plain values: as results, plans and ledgers show it."""
+        return {
+            "silo": self.silo,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "unit": self.unit,
+            "relation": self.relation,
+            "noise_multiplier": self.noise_multiplier,
+            "sampling_rate": self.sampling_rate,
+            "steps": self.total_steps,
+            "accountant": self.accountant,
+            "proven": self.private and not self.unproven,
+            "unproven": list(self.unproven) if self.private else [NOT_PRIVATE],
+        }
+
+    def event_of_rounds(self, rounds: int) -> DpEvent:
+        """All that is asked up to the end of the first so many rounds."""
+        return ComposedDpEvent(list(self.queries(rounds).values()))
+
+    def queries(self, rounds: int | None = None) -> dict[str, DpEvent]:
+        """By name, what each kind of query costs over the first so many rounds (None: all)."""
+        rounds = self.schedule.rounds if rounds is None else rounds
+        steps = self.steps * self.schedule.train * rounds
+        asked: dict[str, DpEvent] = {}
+        if steps:
+            asked["training"] = training_event(self.noise_multiplier, self.sampling_rate, steps)
+        if selections := min(rounds, self.schedule.select_rounds):
+            one = selection_event(self.select_epsilon, self.side.select_mechanism)
+            asked["selection"] = SelfComposedDpEvent(one, selections)
+        if self.side.statistics_share:
+            asked["statistics"] = gaussian_event(self.statistics_noise, 1)
+        if evaluations := sum(at <= rounds for at in self.side.evaluated):
+            asked["metric"] = gaussian_event(self.metric_noise, evaluations)
+        return asked
+
 
 def make_plans(
     silos: Sequence[str],
-    records: Sequence[int],
+    held: Sequence[int],
     policies: Sequence[Policy],
     schedule: Schedule,
     settings: TrainingSettings,
-    accountant: Accountant,
+    accountant: Accountant = "best",
     *,
+    side: SideQueries | None = None,
     heavy: bool = False,
     unproven: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
@@ -117,79 +210,113 @@ def make_plans(
 
     Args:
       silos: names.
-      records: n_k of each. Public here: it sets batch, steps and rate.
+      held: how many records (or subjects) each has.
       policies: of each.
       schedule: what the method asks of every silo.
       settings: how silos train.
-      accountant: "pld" or "rdp".
+      accountant: "best", "pld" or "rdp".
+      side: what is asked besides training.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
       progress: called with (done, total) while noise is calibrated.
     """
     if settings.sampling == "shuffle":
         unproven = (UNPROVEN_SHUFFLE, *unproven)
+    side = side or SideQueries()
     drafts = [
-        _draft(silo, int(n), policy, schedule, settings, accountant, heavy, unproven)
-        for silo, n, policy in zip(silos, records, policies, strict=True)
+        _draft(silo, int(n), policy, schedule, settings, side, heavy, unproven)
+        for silo, n, policy in zip(silos, held, policies, strict=True)
     ]
     requests = [
         CalibrationRequest(
-            partial(training_event, rate=draft.sampling_rate, steps=draft.total_steps),
+            partial(_event_with, draft),
             policy.epsilon,
-            _delta_for_steps(draft),
+            draft.delta_for_queries,
             label=f"Silo {draft.silo!r}",
+            relation=policy.relation,
         )
         for draft, policy in zip(drafts, policies, strict=True)
     ]
     calibrations = calibrate_many(requests, accountant, progress=progress)
     return tuple(
-        replace(draft, noise_multiplier=c.noise_multiplier, epsilon=c.epsilon)
+        replace(
+            draft,
+            noise_multiplier=c.noise_multiplier,
+            epsilon=c.epsilon,
+            accountant=c.accountant,
+        )
         for draft, c in zip(drafts, calibrations, strict=True)
     )
 
 
+def _event_with(draft: SiloPlan, noise_multiplier: float) -> DpEvent:
+    return replace(draft, noise_multiplier=noise_multiplier).event
+
+
 def _draft(
     silo: str,
-    n: int,
+    held: int,
     policy: Policy,
     schedule: Schedule,
     settings: TrainingSettings,
-    accountant: Accountant,
+    side: SideQueries,
     heavy: bool,
     unproven: tuple[str, ...],
 ) -> SiloPlan:
-    """A plan whose noise is yet to be calibrated."""
+    """A plan whose training noise is yet to be calibrated."""
+    n = policy.counted(held)
+    check_delta(silo, policy, n)
     if n < settings.batch_size and settings.small_silos == "refuse":
         raise SilodpError(
-            f"Silo {silo!r} has {n} training records, fewer than the batch size "
+            f"Silo {silo!r} has {n} training {policy.unit}s, fewer than the batch size "
             f"{settings.batch_size}: give --batch-size {n} or less, or --small-silos full-batch."
         )
     batch = min(n, settings.batch_size)
     steps = settings.epochs * (n // batch)
-    total = steps * schedule.training_passes
-    draw = draw_of(settings.sampling, n, batch, heavy)
+    total = steps * schedule.train * schedule.rounds
+    # Where the count is not public, slots sized by it could overflow: every record has its place.
+    draw = draw_of(settings.sampling, n, batch, heavy) if policy.count_is_public else "every"
+    overflow = 0.0
     if draw == "gaps":
-        slots = slots_for(n, batch, overflow_chance(policy.epsilon, policy.delta, total))
+        # A ledger sets aside for it by the lifetime's epsilon, so slots are sized for that.
+        chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
+        slots, overflow = slots_for(n, batch, chance), chance * total
     else:
-        slots = n if draw == "every" else batch
-    return SiloPlan(
+        slots = held if draw == "every" else batch
+    draft = SiloPlan(
         silo=silo,
+        unit=policy.unit,
+        relation=policy.relation,
         records=n,
+        held=held,
         batch=batch,
         epochs=settings.epochs,
         steps=steps,
-        total_steps=total,
+        schedule=schedule,
+        side=side,
         draw=draw,
         slots=slots,
         sampling_rate=charged_rate(draw, n, batch),
         noise_multiplier=math.nan,
+        select_epsilon=side.select_share * policy.epsilon if schedule.select_rounds else 0.0,
+        statistics_noise=0.0,
+        metric_noise=0.0,
         epsilon=policy.epsilon,
         delta=policy.delta,
-        accountant=accountant,
+        overflow=overflow,
+        accountant="",
         unproven=unproven,
+    )
+    return replace(
+        draft,
+        statistics_noise=_gaussian_noise(draft, side.statistics_share, 1),
+        metric_noise=_gaussian_noise(draft, side.metric_share, len(side.evaluated)),
     )
 
 
-def _delta_for_steps(draft: SiloPlan) -> float:
-    """What is left of delta once draws that do not fit their slots are paid for."""
-    return draft.delta * (1 - OVERFLOW_SHARE if draft.draw == "gaps" else 1)
+def _gaussian_noise(draft: SiloPlan, share: float, times: int) -> float:
+    """Noise with which so many Gaussian releases by themselves cost this share of epsilon."""
+    if not share or not times or math.isinf(draft.epsilon):
+        return 0.0
+    alone = get_sigma_gaussian(share * draft.epsilon, draft.delta_for_queries)
+    return alone * math.sqrt(times) * (2.0 if draft.relation == "replace-one" else 1.0)

@@ -1,136 +1,215 @@
-"""A silo's own budget for one run, and the file in which silos state theirs.
+"""A silo's own policy: what may be spent, on whose protection, and what is public anyway.
 
-What a silo leaves out is as by default:
-
-    [default]
-    epsilon = 3
-    delta = 1e-4
-
-    [silos."North clinic"]
-    epsilon = 1
+It belongs to the silo. What its file looks like is in `policy_files`.
 """
 
-import difflib
 import math
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
-from os import PathLike
-from pathlib import Path
+from typing import Any, get_args
 
-from silodp.errors import SilodpError
+from silodp.errors import SilodpError, one_of
+from silodp.privacy.accounting import Relation
+
+RECORD_COUNT = "record count"
+PUBLIC = (RECORD_COUNT, "feature bounds", "label range", "class list")
+"""What a silo may declare public: known to all before any record is read."""
+
+# From here on a promise says little: e^10 is a factor of 22,000.
+_WEAK_EPSILON = 10.0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """At most `epsilon` may be spent, at `delta`; an infinite epsilon asks for no privacy.
+    """What one silo allows.
 
-    `silo` is not kept: it only names whose policy it is, should it be refused.
+    Attributes:
+      epsilon: at most this may be spent in a run; infinity asks for no privacy.
+      delta: chance with which that bound may fail.
+      lifetime_epsilon: at most this over everything that is ever charged to the silo's ledger; by
+        default as much as for one run.
+      lifetime_delta: of the same; by default as for one run.
+      relation: neighbours differ by one record (or subject) more ("add-remove"), or by one that is
+        exchanged for another ("replace-one").
+      subject: the column that names whom a record is about, if people are protected and not single
+        records.
+      public: which of PUBLIC is. Under replace-one the count is public by definition.
+      records: a public stand-in for the number of records (or subjects), where that is not public:
+        sampling rate and steps follow from it.
+      silo: not kept: it only names whose policy it is, should it be refused.
     """
 
     epsilon: float
     delta: float
+    lifetime_epsilon: float | None = None
+    lifetime_delta: float | None = None
+    relation: Relation = "add-remove"
+    subject: str | None = None
+    public: tuple[str, ...] = PUBLIC
+    records: int | None = None
     silo: InitVar[str] = ""
 
     def __post_init__(self, silo: str):
         where = f"Silo {silo!r}:" if silo else "The policy's"
-        for field in FIELDS:
-            object.__setattr__(self, field, _checked(field, getattr(self, field), where))
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
+            if value is not None or name in REQUIRED:
+                object.__setattr__(self, name, checked(name, value, where))
+        for name in REQUIRED:
+            lifetime = getattr(self, f"lifetime_{name}")
+            if lifetime is not None and lifetime < getattr(self, name):
+                raise SilodpError(
+                    f"{where} lifetime_{name} is {lifetime:g}, below the {name} of a single run "
+                    f"({getattr(self, name):g}): raise the one or lower the other."
+                )
+        if not self.count_is_public and self.records is None:
+            raise SilodpError(
+                f"{where} record count is not public, but sampling rate and steps follow from it: "
+                f"give a public stand-in (records = 100), or add {RECORD_COUNT!r} to public."
+            )
+
+    @property
+    def count_is_public(self) -> bool:
+        """Whether the number of records may be used as it is."""
+        return self.relation == "replace-one" or RECORD_COUNT in self.public
+
+    @property
+    def unit(self) -> str:
+        """Whom epsilon is for: "record" or "subject"."""
+        return "record" if self.subject is None else "subject"
+
+    @property
+    def lifetime(self) -> tuple[float, float]:
+        """Epsilon and delta for the lifetime of the silo's ledger."""
+        epsilon = self.epsilon if self.lifetime_epsilon is None else self.lifetime_epsilon
+        return epsilon, self.delta if self.lifetime_delta is None else self.lifetime_delta
+
+    def counted(self, units: int) -> int:
+        """The number that sampling rate and steps follow from: the true one only if public."""
+        return units if self.count_is_public or self.records is None else self.records
 
 
 FIELDS = tuple(field.name for field in fields(Policy))
+REQUIRED = ("epsilon", "delta")
 
 
-def read_policies(
-    path: str | PathLike[str], silos: Sequence[str], given: Mapping[str, float] | None = None
-) -> tuple[Policy, ...]:
-    """The policy of each silo, in the order of `silos`.
-
-    What a silo's table leaves out comes from the file's [default], and then from `given` (the
-    command line's epsilon and delta, as far as it has them).
-    """
-    file = _read_toml(path)
-    _refuse_unknown(f"{path}:", file, ("default", "silos"), "table")
-    everyone = _table(f"{path}: [default]", file.get("default", {}), FIELDS)
-    tables = file.get("silos", {})
-    if not isinstance(tables, Mapping):
-        raise SilodpError(
-            f"{path}: silos must be tables, one for each silo: write "
-            '[silos."name"] and below it epsilon = 3.'
-        )
-    _refuse_unknown(f"{path}: [silos]", tables, silos, "silo")
-    own = {
-        name: _table(f'{path}: [silos."{name}"]', table, FIELDS) for name, table in tables.items()
-    }
-    given = given or {}
-    return tuple(_filled(path, name, {**given, **everyone, **own.get(name, {})}) for name in silos)
-
-
-def _filled(path: str | PathLike[str], silo: str, table: Mapping[str, float]) -> Policy:
-    for field in FIELDS:
-        if field not in table:
+def check_declared(silo: str, policy: Policy, declared: Sequence[str]) -> None:
+    """Refuses to use as public what the silo's policy does not declare so."""
+    for kind in declared:
+        if kind not in policy.public:
             raise SilodpError(
-                f'{path}: silo {silo!r} has no {field}: give it in [silos."{silo}"], in [default] '
-                f"or on the command line (--{field})."
+                f"Silo {silo!r}: its policy does not declare the {kind} public, but these data are "
+                f"prepared with declared {kind}: add {kind!r} to public, or prepare them otherwise "
+                "(--preprocess, --schema)."
             )
-    return Policy(**table, silo=silo)
 
 
-def _read_toml(path: str | PathLike[str]) -> dict[str, object]:
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(f"{path}: there is no such policy file: check the path.") from None
-    except OSError as error:
+def check_delta(silo: str, policy: Policy, units: int) -> None:
+    """Refuses a delta under which one record at random could be published whole."""
+    if math.isfinite(policy.epsilon) and policy.delta * units >= 1:
         raise SilodpError(
-            f"{path}: the policy file cannot be read ({error.strerror}): check the path and its "
-            "permissions."
-        ) from None
-    except UnicodeDecodeError:
-        raise SilodpError(f"{path}: the policy file is not text: save it as UTF-8.") from None
-    except ValueError as error:
-        raise SilodpError(
-            f"{path}: the policy file is not valid TOML ({error}): mend that line; a silo's name "
-            'is written in quotes, as in [silos."North clinic"].'
-        ) from None
+            f"Silo {silo!r}: delta is {policy.delta:g}, at least 1/{units} for its {units} "
+            f"{policy.unit}s: publishing one at random would pass as private; give a delta below "
+            f"{units**-1.1:.2g}."
+        )
 
 
-def _table(where: str, table: object, known: Sequence[str]) -> dict[str, float]:
-    """A table of policy fields, each checked where the file's line can still be named."""
-    if not isinstance(table, Mapping):
-        raise SilodpError(f"{where} must be a table, not {table!r}: write epsilon = 3 below it.")
-    _refuse_unknown(where, table, known, "field")
-    return {field: _checked(field, value, where) for field, value in table.items()}
+def concerns(silos: Sequence[str], policies: Sequence[Policy], units: Sequence[int]) -> list[str]:
+    """What is allowed but hardly wise, in words: one sentence for all silos that it is about."""
+    named = list(zip(silos, policies, units, strict=True))
+
+    def about(unwise: Callable[[Policy, int], bool], words: str) -> list[str]:
+        whose = [silo for silo, p, n in named if math.isfinite(p.epsilon) and unwise(p, n)]
+        if not whose:
+            return []
+        others = f" and {len(whose) - 1} other silos" if len(whose) > 1 else ""
+        return [f"silo {whose[0]!r}{others}: {words}"]
+
+    return [
+        *about(
+            lambda p, n: p.delta > n**-1.1,
+            "delta is above n^-1.1 for its n records: choose a smaller one",
+        ),
+        *about(
+            lambda p, _: p.epsilon > _WEAK_EPSILON,
+            f"epsilon is above {_WEAK_EPSILON:g}, which promises little",
+        ),
+    ]
 
 
-def _refuse_unknown(where: str, given: Iterable[str], known: Sequence[str], kind: str) -> None:
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            if close:
-                remedy = "did you mean " + " or ".join(repr(other) for other in close) + "?"
-            else:
-                some = ", ".join(repr(other) for other in known[:5])
-                remedy = f"known are {some}{', ...' if len(known) > 5 else ''}."
-            raise SilodpError(f"{where} the {kind} {name!r} is unknown: {remedy}")
+def checked(field: str, value: object, where: str) -> Any:
+    """The value of one field, in its type and range."""
+    return _CHECKS[field](field, value, where)
 
 
-def _checked(field: str, value: object, where: str) -> float:
-    """The value as a number in its range; text is refused, but for "inf" as an epsilon."""
-    if field == "epsilon" and value == "inf":
+def _number(field: str, value: object, where: str) -> float:
+    """The value as a number; text is refused, but for "inf" as an epsilon."""
+    if field.endswith("epsilon") and value == "inf":
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float):
+        example = "1e-5" if field.endswith("delta") else "3"
         raise SilodpError(
             f"{where} {field} is {value!r}, which is not a number: write it without quotes, as in "
-            f"{field} = {'3' if field == 'epsilon' else '1e-5'}."
-        )
-    if field == "epsilon" and not value > 0:
-        raise SilodpError(
-            f"{where} epsilon is {value}, but must be above 0: give one such as 3, or inf for no "
-            "privacy."
-        )
-    if field == "delta" and not 0 < value < 1:
-        raise SilodpError(
-            f"{where} delta is {value}, but must lie between 0 and 1: give one such as 1e-5."
+            f"{field} = {example}."
         )
     return float(value)
+
+
+def _epsilon(field: str, value: object, where: str) -> float:
+    number = _number(field, value, where)
+    if not number > 0:
+        raise SilodpError(
+            f"{where} {field} is {value}, but must be above 0: give one such as 3, or inf for no "
+            "privacy."
+        )
+    return number
+
+
+def _delta(field: str, value: object, where: str) -> float:
+    number = _number(field, value, where)
+    if not 0 < number < 1:
+        raise SilodpError(
+            f"{where} {field} is {value}, but must lie between 0 and 1: give one such as 1e-5."
+        )
+    return number
+
+
+def _relation(field: str, value: object, where: str) -> str:
+    known = get_args(Relation)
+    if value not in known:
+        raise SilodpError(f"{where} {field} is {value!r}: use {one_of(str(value), known)}.")
+    return str(value)
+
+
+def _subject(field: str, value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise SilodpError(f"{where} {field} is {value!r}: give the name of a column.")
+    return value
+
+
+def _public(field: str, value: object, where: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise SilodpError(f"{where} {field} is {value!r}: give a list, such as {list(PUBLIC)}.")
+    for kind in value:
+        if kind not in PUBLIC:
+            raise SilodpError(
+                f"{where} {field} holds {kind!r}: use {one_of(str(kind), PUBLIC)} (or none)."
+            )
+    return tuple(value)
+
+
+def _records(field: str, value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SilodpError(f"{where} {field} is {value!r}: give a whole number of at least 1.")
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, object, str], Any]] = {
+    "epsilon": _epsilon,
+    "delta": _delta,
+    "lifetime_epsilon": _epsilon,
+    "lifetime_delta": _delta,
+    "relation": _relation,
+    "subject": _subject,
+    "public": _public,
+    "records": _records,
+}

@@ -6,8 +6,9 @@ of all silos in one operation: random numbers are the larger part of the work of
 step, and by far of the time to compile it.
 """
 
+import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +47,18 @@ def pass_keys(key: Array, silos: Array, number: Array, passes: int) -> Array:
     silo_keys = _hash(key[0], key[1], silos, number)
     asked = jnp.arange(passes, dtype=jnp.uint32)
     return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(0))
+
+
+def selection_keys(key: Array, silos: Array, number: Array) -> Array:
+    """Keys of the private selections of a round: [silos, 2]; arguments as for `pass_keys`."""
+    silo_keys = _hash(key[0], key[1], silos, number)
+    last = jnp.uint32(2**32 - 1)  # no training pass has this number
+    return _hash(silo_keys[:, 0], silo_keys[:, 1], last, jnp.uint32(0))
+
+
+def selection_words(key: Array, candidates: int) -> Array:
+    """Random words for one private selection, from its key [2]: uint32 [candidates, 2]."""
+    return _hash(key[0], key[1], jnp.arange(candidates, dtype=jnp.uint32), jnp.uint32(0))
 
 
 def draw_pass(key: Array, size: PassSize) -> PassRandomness:
@@ -117,9 +130,22 @@ def init_key(key: Array) -> Array:
     return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
 
 
-def run_key(seed: int) -> np.ndarray:
-    """The key of a simulated run: two words."""
+Entropy = Literal["seed", "os"]
+"""Where keys come from: a seed (whoever knows it knows the noise), or the operating system."""
+
+
+def run_key(seed: int, entropy: Entropy) -> np.ndarray:
+    """The key of a run: two words. From the operating system it is never the same, nor kept."""
+    if entropy == "os":
+        return np.frombuffer(secrets.token_bytes(8), np.uint32)
     return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
+
+
+def host_random(seed: int, entropy: Entropy, purpose: str) -> np.random.Generator:
+    """Randomness for what is released once a run, on the host."""
+    if entropy == "os":
+        return np.random.Generator(np.random.Philox(int.from_bytes(secrets.token_bytes(32))))
+    return np.random.default_rng([seed, *purpose.encode()])
 
 
 def _noise(words: Array) -> Array:

@@ -93,7 +93,14 @@ def draw_size(draw: Draw, epochs: int, steps: int, slots: int, rows: int) -> tup
 
 
 def draw_batches(
-    draw: Draw, words: Array, steps: int, slots: int, records: Array, batch: Array, threshold: Array
+    draw: Draw,
+    words: Array,
+    steps: int,
+    slots: int,
+    records: Array,
+    count: Array,
+    batch: Array,
+    threshold: Array,
 ) -> Batches:
     """The batches of one pass over a silo.
 
@@ -102,7 +109,8 @@ def draw_batches(
       words: random uint32 of `draw_size`. More slots or steps only add to what is drawn.
       steps: batches to draw; static.
       slots: places in a batch; static. For "every", the padded number of records.
-      records: n_k, how many of the silo's rows are records; the rest is padding.
+      records: how many of the silo's rows are records; the rest is padding.
+      count: n_k as far as it is public: with the batch it sets the rate of "gaps".
       batch: the expected (for "shuffle": exact) batch size, as a whole number.
       threshold: of `threshold_of(rate)`; used by "every".
     """
@@ -110,7 +118,7 @@ def draw_batches(
         mask = (words <= threshold) & (jnp.arange(slots) < records)
         return Batches(None, mask.astype(jnp.float32))
     if draw == "gaps":
-        rate = batch.astype(jnp.float32) / records.astype(jnp.float32)
+        rate = batch.astype(jnp.float32) / count.astype(jnp.float32)
         gap, drawn = gap_of(words, rate)
         index = jnp.cumsum(gap + drawn, axis=1) - 1
         mask = drawn & (index < records)
