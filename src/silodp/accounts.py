@@ -1,0 +1,165 @@
+"""A run and the silos' ledgers: refused if it does not fit, charged before it starts, closed after.
+
+Off by default in simulation; `--ledger DIR` turns it on.
+"""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
+
+from silodp import datasets
+from silodp.engines.checkpoint import Checkpoint
+from silodp.engines.execution import Reporter
+from silodp.errors import SilodpError
+from silodp.methods import get_method
+from silodp.models import is_heavy
+from silodp.options import RunOptions
+from silodp.prepare import Prepared, data_options, filled, plans_of, policies_of
+from silodp.privacy.charging import (
+    Charge,
+    charge_all,
+    finish_all,
+    resume_all,
+    void_all,
+    would_exceed,
+)
+from silodp.privacy.ledger import SUFFIX, Ledger, ledger_paths, read_path
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.policy import Policy
+from silodp.privacy.spending import Allowance
+
+
+class Account(NamedTuple):
+    """What a run will be charged for, in which ledgers."""
+
+    directory: Path
+    charges: dict[str, Charge]
+    allowances: dict[str, Allowance]
+
+    def check(self) -> None:
+        """Refuses what does not fit, and writes nothing."""
+        would_exceed(self.directory, self.charges, self.allowances)
+
+    def open(self, at: Checkpoint | None, reporter: Reporter) -> str:
+        """Charges the run, or goes on with one that was charged; returns its name there."""
+        if at is not None:
+            resume_all(self.directory, list(self.charges), at.charge, at.round)
+            return at.charge
+        run = secrets.token_hex(8)
+        reporter.stage("charging ledgers")
+        charge_all(self.directory, self.charges, self.allowances, run, progress=reporter.calibrated)
+        return run
+
+    def finish(self, run: str) -> None:
+        """The run has ended as charged."""
+        finish_all(self.directory, list(self.charges), run)
+
+    def void(self, run: str, reason: str) -> None:
+        """The run failed before any record was used."""
+        void_all(self.directory, list(self.charges), run, reason)
+
+
+def account_of(prepared: Prepared) -> Account | None:
+    """What the run will be charged for; None without a ledger."""
+    asked = prepared.asked[0]
+    if asked.ledger is None:
+        return None
+    if len(prepared.plans) > 1:
+        raise SilodpError(
+            "--ledger: settings of one sweep share their noise, so that their costs do not add up: "
+            "charge one setting at a time, with `run`."
+        )
+    names = prepared.federations[0].names
+    plans, policies = prepared.plans[0], prepared.policies[0]
+    for plan in plans:
+        if not plan.private or plan.unproven:
+            reason = plan.statement()["unproven"][0]
+            raise SilodpError(
+                f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
+                f"({reason}): change it, or leave out --ledger."
+            )
+    return _account(asked, names, plans, policies)
+
+
+def _account(
+    asked: RunOptions,
+    names: Sequence[str],
+    plans: Sequence[SiloPlan],
+    policies: Sequence[Policy],
+) -> Account:
+    assert asked.ledger is not None
+    return Account(
+        asked.ledger,
+        {name: _charge(asked, plan) for name, plan in zip(names, plans, strict=True)},
+        {
+            name: Allowance(*policy.lifetime, policy.relation, policy.unit)  # type: ignore[arg-type]
+            for name, policy in zip(names, policies, strict=True)
+        },
+    )
+
+
+def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
+    """Each seed is a run of its own: together they cost that many times as much."""
+
+    def event_of_rounds(rounds: int) -> DpEvent:
+        return SelfComposedDpEvent(plan.event_of_rounds(rounds), asked.seeds)
+
+    seeds = f", {asked.seeds} seeds" if asked.seeds > 1 else ""
+    about = {
+        "summary": f"{asked.method} on {asked.data}{seeds}, {plan.records} {plan.unit}s, noise "
+        f"{plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
+        "data": asked.data,
+        "method": asked.method,
+        "model": asked.model,
+        "seeds": asked.seeds,
+        "records": plan.records,
+        "queries": sorted(plan.queries()),
+        **plan.statement(),
+    }
+    return Charge(
+        event=event_of_rounds(plan.schedule.rounds),
+        overflow=min(1.0, plan.overflow * asked.seeds),
+        about=about,
+        rounds=plan.schedule.rounds,
+        event_of_rounds=event_of_rounds,
+    )
+
+
+def refuse_early(asked: RunOptions) -> None:
+    """Refuses a run that would exceed a silo's policy before any record is read.
+
+    How many records a silo has, its ledger knows from the run before. If that has changed, or the
+    ledger is new, the same check after loading decides.
+    """
+    if asked.ledger is None or not any(asked.ledger.glob(f"*{SUFFIX}")):
+        return
+    ledgers = [read_path(path) for path in ledger_paths(asked.ledger)]
+    counts = {ledger.silo: count for ledger in ledgers if (count := _last_count(ledger))}
+    if not counts:
+        return
+    defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
+    asked = filled(asked, defaults, None, asked.task or "")
+    by_subject = any(ledger.unit == "subject" for ledger in ledgers)
+    try:
+        policies = policies_of(asked, list(counts), by_subject)
+        plans = plans_of(
+            asked,
+            list(counts),
+            list(counts.values()),
+            policies,
+            get_method(asked.method),
+            is_heavy(asked.model or ""),
+        )
+    except SilodpError:
+        return  # the ledgers are of other silos than the data: what is loaded will tell
+    _account(asked, list(counts), plans, policies).check()
+
+
+def _last_count(ledger: Ledger) -> int | None:
+    """The record count that the silo's latest charge was planned for."""
+    charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
+    count = charges[-1]["about"].get("records") if charges else None
+    return count if isinstance(count, int) else None

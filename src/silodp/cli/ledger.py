@@ -1,0 +1,302 @@
+"""`silodp ledger`: what silos have spent and on what, what is left, and whether it is sound."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from silodp.errors import SilodpError
+from silodp.privacy.chain import COLUMNS, Entry, canonical
+from silodp.privacy.ledger import (
+    Ledger,
+    check_head,
+    exists,
+    ledger_path,
+    ledger_paths,
+    read_path,
+)
+from silodp.result import write_file
+
+app = typer.Typer(
+    help="Privacy ledgers: what was spent and what is left, silo by silo.", no_args_is_help=True
+)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds the ledgers.")]
+OneSilo = Annotated[str | None, typer.Option("--silo", help="Only this silo; else all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("show")
+def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) -> None:
+    """Shows every entry, what it cost, and what was spent by then."""
+    ledgers = _ledgers(directory, silo)
+    with _progress("Working out costs", sum(len(one.entries) for one in ledgers)) as step:
+        silos = [_history(ledger, step) for ledger in ledgers]
+    if as_json:
+        _print_json({"silos": silos})
+        return
+    console = _console()
+    for ledger, told in zip(ledgers, silos, strict=True):
+        table = Table(
+            title=escape(_text(f"{ledger.silo} ({ledger.relation}, per {ledger.unit})")),
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1),
+            collapse_padding=True,
+        )
+        table.add_column("time", no_wrap=True)
+        table.add_column("what")
+        table.add_column("run", overflow="fold")
+        table.add_column("epsilon alone", justify="right")
+        table.add_column("spent so far", justify="right")
+        for entry, row in zip(ledger.entries, told["entries"], strict=True):
+            table.add_row(
+                escape(_text(entry.time[:19].replace("T", " "))),
+                escape(_text(_words(entry))),
+                escape(_text(entry.run)),
+                _number(row["epsilon"]),
+                _number(row["spent_epsilon"]),
+            )
+        console.print(table)
+        console.print(f"Head: {ledger.head} (entry {len(ledger.entries)})\n")
+
+
+@app.command("verify")
+def verify(
+    directory: Directory,
+    silo: OneSilo = None,
+    head: Annotated[
+        str | None, typer.Option(help="A hash noted earlier, which the chain must hold.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Checks that no entry was changed, moved or taken out; ends with exit code 2 if one was."""
+    paths = _paths(directory, silo)
+    if head is not None and len(paths) > 1:
+        raise SilodpError(f"--head is the hash of one of {len(paths)} silos: say which by --silo.")
+    silos = [_verdict(path, silo, head) for path in paths]
+    wrong = [told["problem"] for told in silos if not told["intact"]]
+    if as_json:
+        _print_json({"silos": silos})
+    else:
+        table = Table("silo", "chain", "entries", "head")
+        table.columns[3].overflow = "fold"  # a hash that is cut short cannot be compared
+        for told in silos:
+            table.add_row(
+                escape(_text(told["silo"] or told["file"])),
+                "intact" if told["intact"] else "[bold red]NOT INTACT[/]",
+                str(told["entries"] or ""),
+                told["head"] or "",
+            )
+        _console().print(table)
+    if wrong:
+        more = f" ({len(wrong) - 1} more ledgers are not sound either.)" if wrong[1:] else ""
+        raise SilodpError(wrong[0] + more)
+
+
+@app.command("export")
+def export(
+    directory: Directory,
+    silo: OneSilo = None,
+    form: Annotated[
+        Literal["jsonl", "csv"], typer.Option("--format", help="jsonl (exact) or csv (to read).")
+    ] = "jsonl",
+    out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Writes out all entries, with the hashes that chain them."""
+    ledgers = _ledgers(directory, silo)
+    entries = [
+        {"silo": ledger.silo, **entry.as_json()} for ledger in ledgers for entry in ledger.entries
+    ]
+    if as_json:
+        content = json.dumps({"entries": entries}, indent=2) + "\n"
+    elif form == "jsonl":
+        content = "".join(canonical(entry) + "\n" for entry in entries)
+    else:
+        content = _csv(entries)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    try:
+        write_file(out, content)
+    except OSError as error:
+        raise SilodpError(
+            f"{out} cannot be written ({error.strerror}): choose another --out."
+        ) from None
+    _console(stderr=True).print(f"{len(entries)} entries written to {escape(_text(str(out)))}")
+
+
+@app.command("remaining")
+def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) -> None:
+    """Shows what each silo has spent, and what is left of its lifetime allowance.
+
+    What is left is the largest epsilon of one further Gaussian release that still fits. It is more
+    than lifetime less spent, because costs compose.
+    """
+    from silodp.privacy.spending import remaining as remaining_of
+
+    names = [ledger.silo for ledger in _ledgers(directory, silo)]
+    silos = []
+    with _progress("Working out what is left", len(names)) as step:
+        for name in names:
+            silos.append(remaining_of(directory, name))
+            step()
+    if as_json:
+        _print_json({"silos": silos})
+        return
+    table = Table("silo", "spent", "left for one more", "lifetime", "delta", "runs", "counted per")
+    for told in silos:
+        table.add_row(
+            escape(_text(told["silo"])),
+            _number(told["spent_epsilon"]),
+            _number(told["remaining_epsilon"]),
+            _number(told["lifetime_epsilon"]),
+            _number(told["lifetime_delta"]),
+            str(told["runs"]),
+            f"{told['unit']}, {told['relation']}",
+        )
+    _console().print(table)
+
+
+def _paths(directory: Path, silo: str | None) -> list[Path]:
+    if silo is None:
+        return ledger_paths(directory)
+    ledger_paths(directory)  # a folder that is not there or not readable is told first
+    if not exists(directory, silo):
+        raise SilodpError(
+            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
+        )
+    return [ledger_path(directory, silo)]
+
+
+def _ledgers(directory: Path, silo: str | None) -> list[Ledger]:
+    ledgers = [read_path(path, silo) for path in _paths(directory, silo)]
+    return sorted(ledgers, key=lambda ledger: ledger.silo)
+
+
+def _verdict(path: Path, silo: str | None, head: str | None) -> dict[str, Any]:
+    """Whether the ledger is whole and understood; if not, why."""
+    from silodp.privacy.spending import account_of
+
+    told: dict[str, Any] = {"silo": silo, "file": path.name, "entries": None, "head": None}
+    try:
+        ledger = read_path(path, silo)
+        told |= {"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head}
+        account_of(ledger)
+        if head is not None:
+            told["noted_at"] = check_head(ledger, head).seq
+    except SilodpError as error:
+        return {**told, "intact": False, "problem": str(error)}
+    return {**told, "intact": True, "problem": None}
+
+
+def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
+    """Each entry with its cost alone and what was spent by then, at the allowance then in force."""
+    from silodp.privacy import spending
+
+    rows = []
+    for entry, account in spending.history(ledger):
+        allowance = account.allowance
+        alone = None
+        if allowance is not None and entry.kind in ("charge", "settle"):
+            alone = spending.spent([account.runs[entry.run].cost], allowance)
+        by_then = spending.spent(account.live, allowance) if allowance is not None else 0.0
+        rows.append({**entry.as_json(), "epsilon": alone, "spent_epsilon": by_then})
+        step()
+    return {
+        "silo": ledger.silo,
+        "relation": ledger.relation,
+        "unit": ledger.unit,
+        "head": ledger.head,
+        "entries": rows,
+    }
+
+
+def _words(entry: Entry) -> str:
+    body = entry.body
+    if entry.kind == "opened":
+        return f"Ledger opened, counts {body['relation']} per {body['unit']}"
+    if entry.kind == "policy":
+        return f"Lifetime allowance set: epsilon {body['epsilon']:g} at delta {body['delta']:g}"
+    if entry.kind == "resume":
+        return f"Run goes on from round {body['round']}; costs nothing more"
+    if entry.kind == "finish":
+        return "Run finished as charged"
+    if entry.kind == "void":
+        return f"Run released nothing and does not count: {body.get('reason', '')}"
+    about = body["about"].get("summary") or ", ".join(
+        f"{name} {_about(value)}" for name, value in body["about"].items()
+    )
+    told = "Charged for" if entry.kind == "charge" else "Ended early, counts for"
+    return f"{told} {body['rounds']} rounds{': ' if about else ''}{about}"
+
+
+def _about(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _csv(entries: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("silo", *COLUMNS))
+    for entry in entries:
+        cells = {**entry, "body": canonical(entry["body"])}
+        writer.writerow([_cell(str(cells[name])) for name in ("silo", *COLUMNS)])
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A spreadsheet would take a silo called "=1+1" for a formula."""
+    text = _text(text)
+    return f"'{text}" if text[:1] in tuple("=+-@") else text
+
+
+def _text(text: str) -> str:
+    """What would move the cursor, change colours or hide is shown by its code instead."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _print_json(content: Any) -> None:
+    # By way of the canonical form, which writes infinities in a way that JSON knows.
+    typer.echo(json.dumps(json.loads(canonical(content)), indent=2))
+
+
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, emoji=False)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on the terminal; call what it gives after each part."""
+    console = _console(stderr=True)
+    with Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
