@@ -26,11 +26,12 @@ from silodp.run import RunOptions
 
 RESULT_KEYS = {
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
-    *("assumptions", "history", "seconds", "versions"),
+    *("assumptions", "warnings", "person", "history", "seconds", "versions"),
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {
-    *("silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps"),
+    *("silo", "epsilon", "delta", "unit", "relation", "noise_multiplier"),
+    *("sampling_rate", "steps"),
     *("accountant", "proven", "unproven"),
 }
 SCHEMA = """

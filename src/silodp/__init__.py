@@ -11,24 +11,33 @@ from silodp.federation import Federation, Records, Silo
 from silodp.methods.base import Method
 from silodp.models import Model, custom_model, get_model
 from silodp.options import RunOptions
-from silodp.privacy.policy import Policy, read_policies
+from silodp.prepare import Prepared
+from silodp.privacy.audit import Audit, audit
+from silodp.privacy.policy import Policy
+from silodp.privacy.policy_files import read_policies
+from silodp.privacy.spending import remaining
 from silodp.result import Result, read_result
-from silodp.run import run, sweep
+from silodp.run import plan, run, sweep
 
 __all__ = [
+    "Audit",
     "Federation",
     "Method",
     "Model",
     "Policy",
+    "Prepared",
     "Records",
     "Result",
     "RunOptions",
     "Silo",
     "SilodpError",
+    "audit",
     "custom_model",
     "get_model",
+    "plan",
     "read_policies",
     "read_result",
+    "remaining",
     "run",
     "sweep",
 ]

@@ -11,9 +11,11 @@ from silodp.errors import SilodpError
 from silodp.federation import Task
 from silodp.models import MODELS
 from silodp.optimisers import OPTIMISERS, Optimiser
-from silodp.privacy.accounting import Accountant
-from silodp.privacy.queries import Regulariser
+from silodp.privacy.accounting import Accountant, Relation
+from silodp.privacy.randomness import Entropy
 from silodp.privacy.sampling import Sampling
+from silodp.privacy.selection import SelectMechanism, SelectScore
+from silodp.privacy.training import Regulariser
 
 Weights = Literal["records", "uniform"]
 Engine = Literal["simulation", "debug"]
@@ -35,9 +37,25 @@ class RunOptions:
     model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
     lam: float = _option(1.0, "lambda: how strongly silos are pulled together (mrmtl).")
     finetune_fraction: float = _option(0.5, "Part of the rounds that finetune federates.")
+    clusters: int = _option(2, "Models to choose from (ifca).")
+    select_fraction: float = _option(0.1, "Part of the rounds in which silos choose (ifca).")
     epsilon: float | None = _option(None, "Privacy budget of every silo; inf for no privacy.")
     delta: float | None = _option(None, "Chance with which the bound may fail.")
-    policies: Path | None = _option(None, "TOML file with budgets of single silos.")
+    relation: Relation = _option(
+        "add-remove", "Neighbours differ by one record more, or by one exchanged: replace-one."
+    )
+    policies: Path | None = _option(None, "TOML file, or folder of files, with silos' policies.")
+    ledger: Path | None = _option(None, "Folder of the silos' ledgers: charges and limits runs.")
+    lifetime_epsilon: float | None = _option(
+        None, "Budget over all runs in the ledger; else as for one run."
+    )
+    lifetime_delta: float | None = _option(None, "Its delta; else as for one run.")
+    subject_column: str | None = _option(
+        None, "Column that says whom a record is about: protects people, not single records."
+    )
+    max_silos_per_subject: int = _option(
+        1, "A person may be in so many silos: the result says what that adds up to."
+    )
     rounds: int | None = _option(None, "Rounds of communication.")
     batch_size: int | None = _option(None, "Expected records in a step.")
     clip: float | None = _option(None, "Largest norm of a record's gradient.")
@@ -49,7 +67,27 @@ class RunOptions:
     sampling: Sampling = _option(
         "poisson", "poisson (proven), or shuffle as in the authors' code (not proven)."
     )
-    accountant: Accountant = _option("pld", "pld (tighter) or rdp.")
+    accountant: Accountant = _option("best", "best (the tighter of the two), pld or rdp.")
+    select_share: float = _option(0.03, "Share of epsilon that one private selection takes.")
+    select_mechanism: SelectMechanism = _option(
+        "exponential", "Of private selections: exponential or permute-and-flip."
+    )
+    select_score: SelectScore | None = _option(
+        None, "What selections go by: error (default of classifiers) or loss, clipped."
+    )
+    select_bound: float = _option(1.0, "Where the loss of a record is clipped in selections.")
+    statistics_share: float = _option(
+        0.0, "Share of epsilon for a noisy mean and variance to standardise features with."
+    )
+    metric_share: float = _option(
+        0.0, "Share of epsilon for noisy test metrics; 0 leaves them exact and not private."
+    )
+    metric_bound: float = _option(
+        1.0, "Where a record's squared error is clipped in noisy metrics."
+    )
+    entropy: Entropy | None = _option(
+        None, "Of noise: seed (repeatable), or os (secret; always with --ledger)."
+    )
     regulariser: Regulariser = _option(
         "outside", "The pull outside the clip (free), or inside as in the authors' code."
     )
@@ -70,6 +108,7 @@ class RunOptions:
     drop_missing: bool | None = _option(None, "Drop a table's rows with missing values.")
     schema: Path | None = _option(None, "TOML file declaring a table's levels and bounds.")
     silos: int | None = _option(None, "How many silos to make (synthetic).")
+    records_per_subject: int | None = _option(None, "Records of one subject (synthetic).")
     heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
 
     def __post_init__(self):
@@ -79,22 +118,36 @@ class RunOptions:
                 raise SilodpError(
                     f"{_flag(name)} is {value!r}: choose one of {', '.join(choices)}."
                 )
-        for name in ("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"):
+        for name in (
+            *("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"),
+            *("clusters", "max_silos_per_subject", "records_per_subject"),
+        ):
             _check_number(name, getattr(self, name), whole=True, least=1)
         _check_number("first_seed", self.first_seed, whole=True, least=0)
-        for name in ("lr", "clip", "epsilon"):
+        for name in ("lr", "clip", "epsilon", "lifetime_epsilon", "select_bound", "metric_bound"):
             _check_number(name, getattr(self, name), above=0)
         _check_number("lam", self.lam, least=0)
-        for name in ("lr", "lam", "clip"):
+        for name in ("lr", "lam", "clip", "select_bound", "metric_bound"):
             value = getattr(self, name)
             if value is not None and value > _LARGEST:
                 raise SilodpError(f"{_flag(name)} is {value}: give a number below {_LARGEST:g}.")
-        if not 0 <= self.finetune_fraction <= 1:
+        for name in ("finetune_fraction", "select_fraction"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number from 0 to 1.")
+        for name in ("select_share", "statistics_share", "metric_share"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number from 0 to below 1.")
+        for name in ("delta", "lifetime_delta"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number above 0 and below 1.")
+        if self.ledger is not None and self.entropy == "seed":
             raise SilodpError(
-                f"--finetune-fraction is {self.finetune_fraction}: give a number from 0 to 1."
+                "--entropy is 'seed', but runs that are charged to a ledger need secret noise: two "
+                "runs of one seed would share it; leave out --entropy or --ledger."
             )
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise SilodpError(f"--delta is {self.delta}: give a number above 0 and below 1.")
 
 
 # Models are in single precision.
@@ -104,6 +157,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "sampling": get_args(Sampling),
     "accountant": get_args(Accountant),
     "regulariser": get_args(Regulariser),
+    "relation": get_args(Relation),
+    "select_mechanism": get_args(SelectMechanism),
+    "select_score": get_args(SelectScore),
+    "entropy": get_args(Entropy),
     "weights": get_args(Weights),
     "small_silos": ("refuse", "full-batch"),
     "engine": get_args(Engine),

@@ -36,6 +36,9 @@ class Result:
       privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
         "accountant", "proven", "unproven"}]: what each silo spent.
       assumptions: what the privacy statement takes for granted, in words.
+      warnings: what is allowed but hardly wise, in words.
+      person: {"silos", "epsilon", "delta"}: what adds up for somebody who is in so many silos, if
+        that was asked for.
       history: [{"round", "mean", "std", "per_seed"}].
       seconds: what took how long.
       versions: of the software.
@@ -54,6 +57,8 @@ class Result:
     history: list[dict[str, Any]]
     seconds: dict[str, float]
     versions: dict[str, str] = field(default_factory=lambda: versions())
+    warnings: list[str] = field(default_factory=list)
+    person: dict[str, float] | None = None
     models: Any = None
 
     @property
@@ -85,7 +90,7 @@ class Result:
         """The content of `result.json`."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         del content["models"]
-        return _plain(content)
+        return plain(content)
 
     def write(self, folder: Path) -> Path:
         """Writes `result.json` into the folder: whole or not at all."""
@@ -138,16 +143,16 @@ def write_file(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no infinity and no NaN: they are written as "inf" and null."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, float) and math.isnan(value):

@@ -1,33 +1,34 @@
-"""From what a user asks for to results: load, plan, train, sum up.
+"""From what a user asks for to results: load, plan, charge, train, sum up.
 
 import silodp
 result = silodp.run(data="school", method="mrmtl", lam=1, epsilon=6, delta=1e-3, seeds=5)
 print(result.mean, result.std)
 """
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from silodp import datasets
-from silodp.datasets import Defaults
+from silodp.accounts import Account, account_of, refuse_early
 from silodp.engines.checkpoint import Place
 from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import Execution, Reporter, execute
+from silodp.engines.execution import Execution, Reporter, execute, fingerprint
 from silodp.engines.job import Job, Setting
-from silodp.errors import SilodpError, one_of
-from silodp.federation import Federation
-from silodp.methods import MethodEntry, get_method
-from silodp.models import Model, get_model
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Records, Silo
+from silodp.models import Model
 from silodp.options import RunOptions
-from silodp.privacy.plan import SiloPlan, TrainingSettings, make_plans
-from silodp.privacy.policy import Policy, read_policies
+from silodp.prepare import Data, Prepared, grid, person_guarantee, prepare
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.policy import Policy
+from silodp.privacy.randomness import host_random
+from silodp.privacy.statistics import noisy_metric, noisy_moments
 from silodp.result import Result, summary
 
 COUNTS_ARE_PUBLIC = (
@@ -36,9 +37,7 @@ COUNTS_ARE_PUBLIC = (
 TEST_IS_NOT_COVERED = (
     "epsilon protects training records; metrics on test records are computed without noise"
 )
-
-
-Data = Federation | Callable[[int], Federation]
+NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
 
 
 def run(
@@ -66,7 +65,8 @@ def run(
       **options: fields of `RunOptions`.
     """
     place = _place(out, resume, overwrite)
-    (result,) = _train_grid(federation, custom_model, keep_models, place, reporter, options)
+    training = _Training(federation, custom_model, keep_models, place, reporter, options)
+    (result,) = training.results
     if any(math.isnan(silo["mean"]) for silo in result.per_silo):
         worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
         raise SilodpError(
@@ -76,12 +76,8 @@ def run(
     if place is not None:
         # In this order: whenever the process is killed, the work is in one of the two.
         result.write(place.folder)
-        place.clear()
+    training.close()
     return result
-
-
-# What may differ between the runs of one compiled program.
-_SWEPT = ("lam", "finetune_fraction", "lr", "epsilon", "policies")
 
 
 def sweep(
@@ -102,200 +98,207 @@ def sweep(
     diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
     """
     place = _place(out, resume, overwrite)
-    results = _train_grid(federation, custom_model, keep_models, place, reporter, options)
-    if place is not None:
-        place.clear()
-    return results
+    training = _Training(federation, custom_model, keep_models, place, reporter, options)
+    training.close()
+    return training.results
+
+
+def plan(
+    *,
+    federation: Data | None = None,
+    custom_model: Model | None = None,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Prepared:
+    """What a run with these options would ask of each silo, and with how much noise.
+
+    Trains nothing. With a ledger, refuses as the run would be refused. Arguments as for `run`.
+    """
+    reporter = reporter or Reporter()
+    asked = grid(options)
+    if federation is None:
+        refuse_early(asked[0])
+    prepared = prepare(asked, federation, custom_model, reporter)
+    account = account_of(prepared)
+    if account is not None:
+        account.check()
+    return prepared
 
 
 def _place(out: Path | str | None, resume: bool, overwrite: bool) -> Place | None:
     return None if out is None else Place(Path(out), resume, overwrite)
 
 
-def _train_grid(
-    federation: Data | None,
-    custom_model: Model | None,
-    keep_models: bool,
-    place: Place | None,
-    reporter: Reporter | None,
-    options: dict[str, Any],
-) -> list[Result]:
-    reporter = reporter or Reporter()
-    options = dict(options)
-    axes = {
-        name: list(options.pop(name))
-        for name in _SWEPT
-        if isinstance(options.get(name), list | tuple | np.ndarray)
-    }
-    points = [
-        dict(zip(axes, (_as_number(v) for v in values), strict=True))
-        for values in itertools.product(*axes.values())
-    ]
-    if not points:
-        raise SilodpError("A list to sweep over is empty: give at least one value.")
-    _refuse_unknown(options)
-    asked = [RunOptions(**options, **point) for point in points]
+class _Training:
+    """One call of `run` or `sweep`: its results, and what is to be closed once they are kept."""
 
-    started = time.perf_counter()
-    federations, defaults = _load(asked[0], federation, reporter)
-    first = federations[0]
-    asked = [_filled(one, defaults, custom_model) for one in asked]
-    model = custom_model or get_model(
-        asked[0].model or "", first.task, first.input_shape, first.num_classes
-    )
-    if model.task != first.task:
-        raise SilodpError(
-            f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
-            "a model for that task."
-        )
-    method = get_method(asked[0].method)
-    loaded = time.perf_counter()
+    def __init__(
+        self,
+        federation: Data | None,
+        custom_model: Model | None,
+        keep_models: bool,
+        place: Place | None,
+        reporter: Reporter | None,
+        options: dict[str, Any],
+    ):
+        watch = _Watch(reporter or Reporter())
+        asked = grid(options)
+        # An interrupted run is charged already.
+        if federation is None and not (place and place.interrupted):
+            refuse_early(asked[0])
+        prepared = prepare(asked, federation, custom_model, watch)
+        self._account, self._place = account_of(prepared), place
+        watch.hide_metric = prepared.asked[0].metric_share > 0
+        watch.done("calibrate")
 
-    plans = _plans(asked, first, method, model, reporter)
-    planned = time.perf_counter()
+        prepare_jax()
+        first = prepared.asked[0]
+        job = job_of(prepared)
+        settings = [
+            Setting(one.lr or 0.0, own, {name: getattr(one, name) for name in job.method.options})
+            for one, own in zip(prepared.asked, prepared.plans, strict=True)
+        ]
+        seeds = list(range(first.first_seed, first.first_seed + first.seeds))
+        federations = prepared.federations
+        at = place.begin(fingerprint(job, seeds, federations, settings)) if place else None
+        with _charged(self._account, at, place, watch) as self._charge:
+            if first.statistics_share:
+                federations = [
+                    _standardised(federation, prepared.plans[0], seed, first)
+                    for seed, federation in zip(seeds, federations, strict=True)
+                ]
+            execution = execute(
+                job,
+                seeds,
+                federations,
+                settings,
+                evaluate_every=first.evaluate_every or 1,
+                engine=first.engine,
+                keep_models=keep_models,
+                place=place,
+                at=at,
+                reporter=watch,
+            )
+        seconds = watch.seconds | execution.seconds | {"total": watch.total}
+        self.results = [
+            _result(prepared, execution, number, seeds, seconds) for number in range(len(settings))
+        ]
 
-    prepare_jax()
-    job = _job(asked[0], first, method, model)
-    settings = [
-        Setting(one.lr or 0.0, plan, {name: getattr(one, name) for name in method.options})
-        for one, plan in zip(asked, plans, strict=True)
-    ]
-    seeds = list(range(asked[0].first_seed, asked[0].first_seed + asked[0].seeds))
-    execution = execute(
-        job,
-        seeds,
-        federations,
-        settings,
-        evaluate_every=asked[0].evaluate_every or 1,
-        engine=asked[0].engine,
-        keep_models=keep_models,
-        place=place,
-        reporter=reporter,
-    )
-    seconds = {
-        "load": loaded - started,
-        "calibrate": planned - loaded,
-        **execution.seconds,
-        "total": time.perf_counter() - started,
-    }
-    return [
-        _result(one, first, plan, execution, number, seconds)
-        for number, (one, plan) in enumerate(zip(asked, plans, strict=True))
-    ]
+    def close(self) -> None:
+        """The results are where they belong: the ledgers are told, the checkpoint goes."""
+        if self._account is not None:
+            self._account.finish(self._charge)
+        if self._place is not None:
+            self._place.clear()
 
 
-def _as_number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+class _Watch(Reporter):
+    """Passes reports on; knows what took how long, and whether training has begun."""
+
+    def __init__(self, inner: Reporter):
+        self._inner, self._started = inner, time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.training = self.hide_metric = False
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._started
+
+    def done(self, name: str) -> None:
+        """What was done since the start, or since what was done before, is called so."""
+        self.seconds[name] = self.total - sum(self.seconds.values())
+
+    def stage(self, name: str) -> None:
+        if name == "calibrating noise":
+            self.done("load")
+        self.training = self.training or name == "training"
+        self._inner.stage(name)
+
+    def calibrated(self, done: int, total: int) -> None:
+        self._inner.calibrated(done, total)
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        self._inner.trained(done, total, math.nan if self.hide_metric else metric)
 
 
-def _refuse_unknown(options: dict[str, Any]) -> None:
-    known = [field.name for field in fields(RunOptions)]
-    for name in options:
-        if name not in known:
-            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, known)}.")
+@contextmanager
+def _charged(account: Account | None, at, place: Place | None, watch: _Watch):
+    """Charges the run before anything is done with records; voids it if nothing was."""
+    if account is None:
+        yield ""
+        return
+    charge = account.open(at, watch)
+    if place is not None:
+        place.charge = charge
+    try:
+        yield charge
+    except Exception as error:
+        if at is None and not watch.training:
+            account.void(charge, f"failed before training: {type(error).__name__}")
+        raise
 
 
-def _load(
-    asked: RunOptions, data: Data | None, reporter: Reporter
-) -> tuple[list[Federation], Defaults]:
-    """The federation of each seed, and the training settings that fit."""
-    reporter.stage("loading data")
-    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    if data is None:
-        wanted = _data_options(asked)
-        source = datasets.resolve(asked.data, wanted)
-        return [source.load(seed, wanted) for seed in seeds], source.defaults
-    federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
-    return federations, datasets.defaults_of(federations[0].task)
-
-
-def _data_options(asked: RunOptions) -> datasets.DataOptions:
-    names = {field.name for field in fields(datasets.DataOptions)}
-    return datasets.DataOptions(**{n: v for n, v in asdict(asked).items() if n in names})
-
-
-def _filled(asked: RunOptions, defaults: Defaults, custom_model: Model | None) -> RunOptions:
-    """What was left open, filled with what fits the data."""
-    rounds = asked.rounds or defaults.rounds
-    model = custom_model.name if custom_model else asked.model or defaults.model
-    return replace(
-        asked,
-        model=model,
-        rounds=rounds,
-        batch_size=asked.batch_size or defaults.batch_size,
-        clip=asked.clip or defaults.clip,
-        lr=asked.lr or defaults.lr,
-        delta=asked.delta or defaults.delta,
-        preprocess=asked.preprocess or defaults.preprocess,
-        small_silos=asked.small_silos or defaults.small_silos,
-        evaluate_every=min(asked.evaluate_every or max(1, rounds // 20), rounds),
-    )
-
-
-def _plans(
-    asked: Sequence[RunOptions],
-    federation: Federation,
-    method: MethodEntry,
-    model: Model,
-    reporter: Reporter,
-) -> list[tuple[SiloPlan, ...]]:
-    """Each setting's plans; settings that differ in nothing private share them."""
-    reporter.stage("calibrating noise")
-    budgets = [(one.epsilon, one.policies) for one in asked]
-    plans: dict[tuple, tuple[SiloPlan, ...]] = {}
-    distinct = list(dict.fromkeys(budgets))
-    for part, budget in enumerate(distinct):
-        one = asked[budgets.index(budget)]
-        anything = {name: getattr(one, name) for name in method.options}
-        rounds = one.rounds or 0
-        plans[budget] = make_plans(
-            federation.names,
-            federation.train_counts.tolist(),
-            _policies(one, federation),
-            method.build(rounds=rounds, **anything).schedule(rounds),
-            TrainingSettings(
-                rounds=rounds,
-                batch_size=one.batch_size or 0,
-                clip=one.clip or 0.0,
-                epochs=one.epochs,
-                sampling=one.sampling,
-                small_silos=one.small_silos or "refuse",
-            ),
-            one.accountant,
-            heavy=model.heavy,
-            unproven=federation.uncovered,
-            progress=lambda done, total, part=part: reporter.calibrated(
-                done + part * total, total * len(distinct)
-            ),
-        )
-    return [plans[budget] for budget in budgets]
-
-
-def _policies(asked: RunOptions, federation: Federation) -> Sequence[Policy]:
-    if asked.policies is not None:
-        given = {"epsilon": asked.epsilon, "delta": asked.delta}
-        given = {name: value for name, value in given.items() if value is not None}
-        return read_policies(asked.policies, federation.names, given)
-    if asked.epsilon is None or asked.delta is None:
-        raise SilodpError(
-            "No privacy budget is given: add --epsilon (a number, or inf for no privacy) or "
-            "--policies FILE."
-        )
-    return [Policy(asked.epsilon, asked.delta)] * len(federation.silos)
-
-
-def _job(asked: RunOptions, federation: Federation, method: MethodEntry, model: Model) -> Job:
-    counts = federation.train_counts.astype(float)
+def job_of(prepared: Prepared) -> Job:
+    """What the engine is asked to do."""
+    asked, federation = prepared.asked[0], prepared.federations[0]
+    counts = federation.unit_counts.astype(float)
     weights = counts if asked.weights == "records" else np.ones_like(counts)
     return Job(
-        model=model,
-        method=method,
+        model=prepared.model,
+        method=prepared.method,
         rounds=asked.rounds or 0,
         clip=asked.clip or 0.0,
         weights=weights / weights.sum(),
+        fixed={name: getattr(asked, name) for name in prepared.method.fixed},
+        subjects=federation.by_subject,
         regulariser=asked.regulariser,
         optimiser=asked.optimiser,
+        select_mechanism=asked.select_mechanism,
+        select_score=asked.select_score or "loss",
+        select_bound=asked.select_bound,
+        metric_bound=asked.metric_bound if asked.metric_share else math.inf,
+        entropy=asked.entropy or "seed",
     )
+
+
+def _standardised(
+    federation: Federation, plans: Sequence[SiloPlan], seed: int, asked: RunOptions
+) -> Federation:
+    """The federation with features standardised by noisy statistics of each silo."""
+    bound = federation.feature_bound
+    assert bound is not None
+
+    def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
+        random = host_random(seed, asked.entropy or "seed", f"statistics {silo.name}")
+        mean, deviation = noisy_moments(
+            silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
+        )
+
+        def scaled(records: Records) -> Records:
+            return replace(records, x=(records.x - mean) / deviation)
+
+        return Silo(silo.name, scaled(silo.train), scaled(silo.test))
+
+    silos = tuple(of_silo(*pair) for pair in zip(federation.silos, plans, strict=True))
+    return replace(federation, silos=silos, feature_bound=None)
+
+
+def _metrics(
+    prepared: Prepared, execution: Execution, number: int, seeds: Sequence[int]
+) -> np.ndarray:
+    """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
+    exact = execution.metrics[:, :, number]
+    asked, federation = prepared.asked[number], prepared.federations[0]
+    if not asked.metric_share:
+        return exact
+    largest = asked.metric_bound if federation.metric == "mse" else 1.0
+    noisy = np.empty_like(exact)
+    for s, seed in enumerate(seeds):
+        for k, plan in enumerate(prepared.plans[number]):
+            random = host_random(seed, asked.entropy or "seed", f"metric {plan.silo}")
+            count = len(prepared.federations[s].silos[k].test)
+            noisy[:, s, k] = noisy_metric(exact[:, s, k], largest, count, plan.metric_noise, random)
+    return noisy
 
 
 def _described(asked: RunOptions) -> dict[str, Any]:
@@ -304,16 +307,17 @@ def _described(asked: RunOptions) -> dict[str, Any]:
 
 
 def _result(
-    asked: RunOptions,
-    federation: Federation,
-    plans: Sequence[SiloPlan],
+    prepared: Prepared,
     execution: Execution,
     number: int,
+    seeds: Sequence[int],
     seconds: dict[str, float],
 ) -> Result:
-    weights = federation.test_counts / federation.test_counts.sum()
-    by_silo = execution.metrics[:, :, number]  # [evaluations, seeds, silos]
-    overall = by_silo @ weights
+    asked, federation = prepared.asked[number], prepared.federations[0]
+    plans, policies = prepared.plans[number], prepared.policies[number]
+    counts = np.stack([one.test_counts for one in prepared.federations])  # [seeds, silos]
+    by_silo = _metrics(prepared, execution, number, seeds)
+    overall = (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
     return Result(
         data=federation.name,
         method=asked.method,
@@ -323,27 +327,18 @@ def _result(
         per_silo=[
             {
                 "silo": silo.name,
-                "records": len(silo.train),
-                "test_records": len(silo.test),
+                "records": len(silo.train) if policy.count_is_public else None,
+                "test_records": len(silo.test) if policy.count_is_public else None,
                 **summary(by_silo[-1, :, place]),
             }
-            for place, silo in enumerate(federation.silos)
+            for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
         ],
-        privacy=[
-            {
-                "silo": plan.silo,
-                "epsilon": plan.epsilon,
-                "delta": plan.delta,
-                "noise_multiplier": plan.noise_multiplier,
-                "sampling_rate": plan.sampling_rate,
-                "steps": plan.total_steps,
-                "accountant": plan.accountant,
-                "proven": plan.private and not plan.unproven,
-                "unproven": list(plan.unproven) if plan.private else ["no privacy was asked for"],
-            }
-            for plan in plans
-        ],
-        assumptions=[COUNTS_ARE_PUBLIC, TEST_IS_NOT_COVERED],
+        privacy=[plan.statement() for plan in plans],
+        assumptions=_assumptions(asked, federation, policies),
+        warnings=prepared.warnings,
+        person=person_guarantee(plans, asked.max_silos_per_subject)
+        if asked.max_silos_per_subject > 1
+        else None,
         history=[
             {"round": rounds, **summary(values)}
             for rounds, values in zip(execution.rounds, overall, strict=True)
@@ -351,3 +346,19 @@ def _result(
         seconds=seconds,
         models=None if execution.models is None else execution.models[number],
     )
+
+
+def _assumptions(
+    asked: RunOptions, federation: Federation, policies: Sequence[Policy]
+) -> list[str]:
+    """What the privacy statement takes for granted, in words."""
+    assumed = []
+    if any(policy.count_is_public for policy in policies):
+        assumed.append(COUNTS_ARE_PUBLIC)
+    if not asked.metric_share:
+        assumed.append(TEST_IS_NOT_COVERED)
+    if federation.declared:
+        assumed.append(f"public, because declared: {', '.join(federation.declared)}")
+    if asked.entropy == "seed" and any(math.isfinite(policy.epsilon) for policy in policies):
+        assumed.append(NOISE_FROM_A_SEED)
+    return assumed

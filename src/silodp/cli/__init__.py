@@ -9,7 +9,10 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from silodp import interrupts
+from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
+from silodp.cli import ledger as ledger_commands
+from silodp.cli import plan as plan_commands
 from silodp.cli import run as run_commands
 from silodp.errors import SilodpError
 
@@ -39,7 +42,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data_commands.app, name="data")
+app.add_typer(ledger_commands.app, name="ledger")
 app.command("run")(run_commands.run)
+app.command("plan")(plan_commands.plan)
+app.command("audit")(audit_commands.audit)
 app.command("demo")(run_commands.demo)
 
 
@@ -67,7 +73,8 @@ def methods() -> None:
 
     table = Table("method", "what it does", "asks of each silo", "options")
     for name, entry in METHODS.items():
-        options = " ".join("--" + option.replace("_", "-") for option in entry.options)
+        named = (*entry.options, *entry.fixed)
+        options = " ".join("--" + option.replace("_", "-") for option in named)
         table.add_row(name, entry.summary, entry.cost, options)
     Console().print(table)
 

@@ -44,9 +44,12 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(name: str) -> inspect.Parameter:
     option = next(f for f in fields(RunOptions) if f.name == name)
     shown = "" if option.default is None else f" (default: {option.default})"
+    kind = _plain_type(_HINTS[name])
+    # One name each: a second one for "no" would take the room of the help texts.
+    names = ("--" + name.replace("_", "-"),) if kind is bool else ()
     annotation = Annotated[
-        _plain_type(_HINTS[name]) | None,  # type: ignore[operator]
-        typer.Option(help=option.metadata["help"] + shown, show_default=False),
+        kind | None,  # type: ignore[operator]
+        typer.Option(*names, help=option.metadata["help"] + shown, show_default=False),
     ]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation

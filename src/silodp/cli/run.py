@@ -22,9 +22,10 @@ from silodp.cli.options import takes_run_options
 from silodp.engines.execution import Reporter
 from silodp.methods import METHOD_OPTIONS, METHODS, get_method
 from silodp.options import RunOptions
+from silodp.privacy.plan import NOT_PRIVATE
 from silodp.result import Result
 
-_SHOWN = {"lam": "lambda", "finetune_fraction": "fraction"}
+_SHOWN = {"lam": "lambda", "finetune_fraction": "fraction", "select_fraction": "fraction"}
 
 
 class LiveProgress(Reporter):
@@ -63,7 +64,8 @@ class LiveProgress(Reporter):
 
     def trained(self, done: int, total: int, metric: float) -> None:
         """Rounds done, and the metric there."""
-        self._show(done, total, f"rounds, test metric {metric:.5f}")
+        shown = "" if math.isnan(metric) else f", test metric {metric:.5f}"
+        self._show(done, total, f"rounds{shown}")
 
     def _show(self, done: int, total: int, note: str) -> None:
         note = f"{done}/{total} {note}"
@@ -74,8 +76,12 @@ class LiveProgress(Reporter):
 def run(
     given: dict[str, Any],
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Replace what is in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is in --out.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
 ) -> None:
@@ -83,11 +89,7 @@ def run(
     from silodp.run import run as train
 
     console = Console(stderr=True, quiet=quiet)
-    method = given.get("method", RunOptions.method)
-    for name in METHOD_OPTIONS:
-        if name in given and name not in get_method(method).options:
-            flag = "--" + name.replace("_", "-")
-            console.print(f"[yellow]Note:[/] {escape(method)} does not use {flag}.")
+    note_unused(given, console)
     with LiveProgress(console) as progress:
         result = train(out=out, resume=resume, overwrite=overwrite, reporter=progress, **given)
     if out is not None:
@@ -100,6 +102,16 @@ def run(
         print_results([result])
         if out is not None:
             Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+
+
+def note_unused(given: dict[str, Any], console: Console) -> None:
+    """Says which of the given options belong to another method."""
+    name = given.get("method", RunOptions.method)
+    method = get_method(name)
+    for option in METHOD_OPTIONS:
+        if option in given and option not in (*method.options, *method.fixed):
+            flag = "--" + option.replace("_", "-")
+            console.print(f"[yellow]Note:[/] {escape(name)} does not use {flag}.")
 
 
 def print_results(results: list[Result]) -> None:
@@ -120,15 +132,24 @@ def print_results(results: list[Result]) -> None:
         )
     console.print(table)
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
-        if reason != "no privacy was asked for":
+        if reason != NOT_PRIVATE:
             console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
+    for warning in dict.fromkeys(w for result in results for w in result.warnings):
+        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+    for result in results:
+        if result.person is not None:
+            console.print(
+                f"Somebody who is in up to {result.person['silos']} silos: epsilon "
+                f"{result.person['epsilon']:.4g} at delta {result.person['delta']:.3g}."
+            )
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
         console.print(f"[dim]Assumed: {escape(assumption)}.[/]")
 
 
 def describe(result: Result) -> str:
     """The method with the options that make it what it is."""
-    names = METHODS[result.method].options if result.method in METHODS else ()
+    entry = METHODS.get(result.method)
+    names = (*entry.options, *entry.fixed) if entry else ()
     shown = [f"{_SHOWN.get(name, name)} {result.options[name]:g}" for name in names]
     return f"{result.method} ({', '.join(shown)})" if shown else result.method
 

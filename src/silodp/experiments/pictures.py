@@ -8,6 +8,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from silodp.planning import by_budget, spending_curve
+from silodp.privacy.plan import SiloPlan
 from silodp.result import Result, write_file
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
@@ -48,4 +50,24 @@ def draw_history(results: Sequence[Result], path: Path) -> Path:
         axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="round", ylabel=METRIC_NAMES[results[0].metric], title=results[0].data)
     axes.legend(frameon=False)
+    return save(figure, path)
+
+
+def draw_spending(plans: Sequence[SiloPlan], path: Path) -> Path:
+    """Epsilon spent against rounds: a line for each budget."""
+    figure, (axes,) = new_figure(6.4, 4.2)
+    budgets = by_budget(plans)
+    # More lines than colours would not be told apart: every so many of them.
+    step = -(-len(budgets) // len(COLOURS))
+    for colour, (budget, same) in zip(COLOURS, list(budgets.items())[::step], strict=False):
+        rounds, spent = spending_curve(same[len(same) // 2])
+        label = f"budget {budget}: {len(same)} silo{'s' * (len(same) > 1)}"
+        axes.plot(rounds, spent, color=colour, marker=".", label=label)
+    title = f"every {step}th of {len(budgets)} budgets" if step > 1 else ""
+    axes.set(xlabel="round", ylabel="epsilon spent", title=title)
+    axes.set_ylim(bottom=0)
+    if budgets:
+        axes.legend(frameon=False)
+    else:
+        axes.text(0.5, 0.5, "no privacy was asked for", ha="center", transform=axes.transAxes)
     return save(figure, path)

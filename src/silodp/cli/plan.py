@@ -1,0 +1,126 @@
+"""`silodp plan`: what a run would ask of each silo, before anything is spent."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from silodp.cli.options import takes_run_options
+from silodp.cli.run import LiveProgress, note_unused
+from silodp.result import plain, write_file
+
+
+@takes_run_options
+def plan(
+    given: dict[str, Any],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for plan.json and a picture of epsilon over rounds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+) -> None:
+    """Shows what a run would ask of each silo and with how much noise. Trains nothing.
+
+    Takes the options of `silodp run`. With --ledger, says whether the run would be refused.
+    """
+    from silodp.planning import describe_plans
+    from silodp.prepare import person_guarantee
+    from silodp.run import plan as make_plan
+
+    console = Console(stderr=True, quiet=quiet)
+    note_unused(given, console)
+    with LiveProgress(console) as progress:
+        prepared = make_plan(reporter=progress, **given)
+        progress.stage("comparing accountants")
+        rows = describe_plans(prepared, progress=progress.calibrated)
+        asked = prepared.asked[0]
+        most = asked.max_silos_per_subject
+        content = plain(
+            {
+                "data": prepared.federations[0].name,
+                "method": asked.method,
+                "rounds": asked.rounds,
+                "silos": rows,
+                "warnings": prepared.warnings,
+                "person": person_guarantee(prepared.plans[0], most) if most > 1 else None,
+            }
+        )
+        if out is not None:
+            from silodp.experiments.pictures import draw_spending
+
+            progress.stage("drawing")
+            write_file(out / "plan.json", json.dumps(content, indent=2) + "\n")
+            draw_spending(prepared.plans[0], out / "epsilon.png")
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    elif not quiet:
+        _print(content)
+        if out is not None:
+            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+
+
+def _print(content: dict[str, Any]) -> None:
+    console = Console()
+    rows = content["silos"]
+    unit = "subjects" if rows[0]["unit"] == "subject" else "records"
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    table.add_column("silo", overflow="fold", min_width=10)
+    for name in (unit, "rate", "steps", "noise", "epsilon", "PLD", "RDP", "RDP noise"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        by = row["epsilon_by_accountant"]
+        table.add_row(
+            escape(row["silo"]),
+            str(row["records"]),
+            f"{row['sampling_rate']:.3g}",
+            str(row["steps"]),
+            _number(row["noise_multiplier"], 4),
+            _number(row["epsilon"], 4),
+            _number(by["pld"], 4),
+            _number(by["rdp"], 4),
+            _number(row["noise_multiplier_rdp"], 4),
+        )
+    console.print(table)
+    deltas = sorted({row["delta"] for row in rows})
+    relations = sorted({row["relation"] for row in rows})
+    console.print(
+        f"Neighbours: {', '.join(relations)} of one {rows[0]['unit']}; delta "
+        f"{', '.join(f'{delta:g}' for delta in deltas)}; {content['method']}, "
+        f"{content['rounds']} rounds. PLD and RDP: epsilon under each accountant; RDP noise: what "
+        "the paper's accountant would need.",
+        highlight=False,
+    )
+    console.print(f"Shares of epsilon: {_shares(rows)}.", highlight=False)
+    if content["person"]:
+        person = content["person"]
+        console.print(
+            f"Somebody who is in up to {person['silos']} silos: epsilon {person['epsilon']:.4g} "
+            f"at delta {person['delta']:.3g}."
+        )
+    for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
+        console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
+    for warning in content["warnings"]:
+        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+
+
+def _number(value: float | str | None, digits: int) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:.{digits}g}"
+
+
+def _shares(rows: list[dict[str, Any]]) -> str:
+    """Of each kind of query the share, or its range over silos."""
+    by_query: dict[str, list[float]] = {}
+    for query in (query for row in rows for query in row["queries"]):
+        by_query.setdefault(query["query"], []).append(100 * (query["share"] or 0.0))
+    texts = []
+    for name, shares in by_query.items():
+        low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+        texts.append(f"{name} {low if low == high else f'{low} to {high}'} %")
+    return ", ".join(texts)

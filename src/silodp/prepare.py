@@ -1,0 +1,329 @@
+"""From what a user asks for to what will be done: data loaded, defaults filled, noise planned."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from silodp import datasets
+from silodp.datasets import Defaults
+from silodp.engines.execution import Reporter, check_equal_shapes, evaluated_rounds
+from silodp.errors import SilodpError, one_of
+from silodp.federation import Federation
+from silodp.methods import MethodEntry, get_method
+from silodp.models import Model, get_model
+from silodp.options import RunOptions
+from silodp.privacy.accounting import Accountant
+from silodp.privacy.across_silos import composed_guarantee
+from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
+from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
+from silodp.privacy.policy_files import read_policies
+from silodp.privacy.queries import Schedule
+
+Data = Federation | Callable[[int], Federation]
+
+# What may differ between the runs of one compiled program.
+SWEPT = ("lam", "finetune_fraction", "lr", "epsilon", "policies")
+
+
+class Prepared(NamedTuple):
+    """All that is known before training.
+
+    Attributes:
+      asked: the options of each setting, defaults filled in.
+      federations: of each seed.
+      model: what is trained.
+      method: how silos learn together.
+      policies: of each setting, of each silo.
+      plans: the same.
+      warnings: what is allowed but hardly wise.
+    """
+
+    asked: list[RunOptions]
+    federations: list[Federation]
+    model: Model
+    method: MethodEntry
+    policies: list[tuple[Policy, ...]]
+    plans: list[tuple[SiloPlan, ...]]
+    warnings: list[str]
+
+    def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
+        """The plans of a setting, had another accountant been asked for."""
+        federation = self.federations[0]
+        return plans_of(
+            replace(self.asked[number], accountant=accountant),
+            federation.names,
+            federation.unit_counts.tolist(),
+            self.policies[number],
+            self.method,
+            self.model.heavy,
+        )
+
+
+def grid(options: Mapping[str, Any]) -> list[RunOptions]:
+    """The options of each point: lists among those that may be swept span a grid."""
+    options = dict(options)
+    axes = {
+        name: list(options.pop(name))
+        for name in SWEPT
+        if isinstance(options.get(name), list | tuple | np.ndarray)
+    }
+    points = [
+        dict(zip(axes, (_as_number(v) for v in values), strict=True))
+        for values in itertools.product(*axes.values())
+    ]
+    if not points:
+        raise SilodpError("A list to sweep over is empty: give at least one value.")
+    known = [field.name for field in fields(RunOptions)]
+    for name in options:
+        if name not in known:
+            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, known)}.")
+    return [RunOptions(**options, **point) for point in points]
+
+
+def prepare(
+    asked: Sequence[RunOptions],
+    data: Data | None,
+    custom_model: Model | None,
+    reporter: Reporter,
+) -> Prepared:
+    """Loads the data, fills in defaults, and calibrates each silo's noise to its policy."""
+    method = get_method(asked[0].method)
+    federations, defaults = _load(asked[0], data, reporter)
+    check_equal_shapes(federations)
+    first = federations[0]
+    asked = [filled(one, defaults, custom_model, first.task) for one in asked]
+    model = custom_model or get_model(
+        asked[0].model or "", first.task, first.input_shape, first.num_classes
+    )
+    if model.task != first.task:
+        raise SilodpError(
+            f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
+            "a model for that task."
+        )
+    if asked[0].select_score == "error" and first.task == "regression":
+        raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
+    _check_side_queries(asked, first)
+    reporter.stage("calibrating noise")
+    policies, plans = _plans_of_all(asked, first, method, model, reporter)
+    units = first.unit_counts.tolist()
+    warnings = list(
+        dict.fromkeys(w for silos in policies for w in concerns(first.names, silos, units))
+    )
+    return Prepared(list(asked), federations, model, method, policies, plans, warnings)
+
+
+def _as_number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _load(
+    asked: RunOptions, data: Data | None, reporter: Reporter
+) -> tuple[list[Federation], Defaults]:
+    """The federation of each seed, and the training settings that fit."""
+    reporter.stage("loading data")
+    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    if data is None:
+        wanted = data_options(asked)
+        source = datasets.resolve(asked.data, wanted)
+        return [source.load(seed, wanted) for seed in seeds], source.defaults
+    federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
+    return federations, datasets.defaults_of(federations[0].task)
+
+
+def data_options(asked: RunOptions) -> datasets.DataOptions:
+    """The part of the options that data sources take."""
+    names = {field.name for field in fields(datasets.DataOptions)}
+    return datasets.DataOptions(**{n: v for n, v in asdict(asked).items() if n in names})
+
+
+def filled(
+    asked: RunOptions, defaults: Defaults, custom_model: Model | None, task: str
+) -> RunOptions:
+    """What was left open, filled with what fits the data."""
+    rounds = asked.rounds or defaults.rounds
+    model = custom_model.name if custom_model else asked.model or defaults.model
+    # Each evaluation that is released costs privacy: one will do, unless more are asked for.
+    usual = rounds if asked.metric_share else max(1, rounds // 20)
+    return replace(
+        asked,
+        model=model,
+        rounds=rounds,
+        batch_size=asked.batch_size or defaults.batch_size,
+        clip=asked.clip or defaults.clip,
+        lr=asked.lr or defaults.lr,
+        delta=asked.delta or defaults.delta,
+        preprocess=asked.preprocess or defaults.preprocess,
+        small_silos=asked.small_silos or defaults.small_silos,
+        evaluate_every=min(asked.evaluate_every or usual, rounds),
+        select_score=asked.select_score or ("loss" if task == "regression" else "error"),
+        entropy=asked.entropy or ("os" if asked.ledger else "seed"),
+    )
+
+
+def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> None:
+    one = asked[0]
+    if one.statistics_share and federation.feature_bound is None:
+        raise SilodpError(
+            "--statistics-share: a noisy mean needs a public bound on every feature, and these "
+            "data have none: declare bounds (--schema) and use --preprocess bounds."
+        )
+    if one.statistics_share and len({(a.epsilon, a.policies) for a in asked}) > 1:
+        raise SilodpError(
+            "--statistics-share: settings with other budgets would see other features: sweep one "
+            "budget at a time."
+        )
+    if one.metric_share and federation.by_subject:
+        raise SilodpError(
+            "--metric-share: noisy metrics are priced by record, but here a subject may have "
+            "several: leave it out, or protect records."
+        )
+
+
+def schedule_of(asked: RunOptions, method: MethodEntry) -> Schedule:
+    """What the method asks of each silo with these options."""
+    rounds = asked.rounds or 0
+    names = (*method.options, *method.fixed)
+    return method.build(rounds=rounds, **{n: getattr(asked, n) for n in names}).schedule(rounds)
+
+
+def _plans_of_all(
+    asked: Sequence[RunOptions],
+    federation: Federation,
+    method: MethodEntry,
+    model: Model,
+    reporter: Reporter,
+) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
+    """Each setting's policies and plans; settings that differ in nothing private share them."""
+    budgets = [(one.epsilon, one.policies) for one in asked]
+    distinct = list(dict.fromkeys(budgets))
+    policies: dict[tuple, tuple[Policy, ...]] = {}
+    plans: dict[tuple, tuple[SiloPlan, ...]] = {}
+    for part, budget in enumerate(distinct):
+        one = asked[budgets.index(budget)]
+        policies[budget] = own = policies_of(one, federation.names, federation.by_subject)
+        for silo, policy in zip(federation.names, own, strict=True):
+            _check_policy(silo, policy, one, federation)
+        plans[budget] = plans_of(
+            one,
+            federation.names,
+            federation.unit_counts.tolist(),
+            own,
+            method,
+            model.heavy,
+            unproven=federation.uncovered,
+            progress=lambda done, total, part=part: reporter.calibrated(
+                done + part * total, total * len(distinct)
+            ),
+        )
+    return [policies[budget] for budget in budgets], [plans[budget] for budget in budgets]
+
+
+def plans_of(
+    asked: RunOptions,
+    silos: Sequence[str],
+    units: Sequence[int],
+    policies: Sequence[Policy],
+    method: MethodEntry,
+    heavy: bool,
+    unproven: tuple[str, ...] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[SiloPlan, ...]:
+    """The plan of each silo: needs no record, only how many there are."""
+    rounds = asked.rounds or 0
+    evaluated = evaluated_rounds(rounds, asked.evaluate_every or 1) if asked.metric_share else []
+    return make_plans(
+        silos,
+        units,
+        policies,
+        schedule_of(asked, method),
+        TrainingSettings(
+            batch_size=asked.batch_size or 0,
+            clip=asked.clip or 0.0,
+            epochs=asked.epochs,
+            sampling=asked.sampling,
+            small_silos=asked.small_silos or "refuse",
+        ),
+        asked.accountant,
+        side=SideQueries(
+            asked.select_share,
+            asked.select_mechanism,
+            asked.statistics_share,
+            asked.metric_share,
+            tuple(evaluated),
+        ),
+        heavy=heavy,
+        unproven=unproven,
+        progress=progress,
+    )
+
+
+def policies_of(asked: RunOptions, silos: Sequence[str], by_subject: bool) -> tuple[Policy, ...]:
+    """The policy of each silo: of its file, else of the options."""
+    given: dict[str, Any] = {
+        "epsilon": asked.epsilon,
+        "delta": asked.delta,
+        "lifetime_epsilon": asked.lifetime_epsilon,
+        "lifetime_delta": asked.lifetime_delta,
+        "relation": asked.relation,
+        "subject": asked.subject_column or ("subject" if by_subject else None),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if asked.policies is not None:
+        return read_policies(asked.policies, silos, given)
+    if asked.epsilon is None or asked.delta is None:
+        raise SilodpError(
+            "No privacy budget is given: add --epsilon (a number, or inf for no privacy) or "
+            "--policies FILE."
+        )
+    return (Policy(**given),) * len(silos)
+
+
+def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Federation) -> None:
+    """Refuses what the silo's policy does not allow these data and options to do."""
+    if math.isinf(policy.epsilon):
+        return
+    check_declared(silo, policy, federation.declared)
+    if policy.unit == "subject" and not federation.by_subject:
+        raise SilodpError(
+            f"Silo {silo!r}: its policy protects subjects (column {policy.subject!r}), but the "
+            f"data are not loaded by subject: give --subject-column {policy.subject}."
+        )
+    if not policy.count_is_public and asked.weights == "records":
+        raise SilodpError(
+            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
+            "it: give --weights uniform."
+        )
+    if not policy.count_is_public and asked.metric_share:
+        raise SilodpError(
+            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but a mean over its test records "
+            "would tell it: leave out --metric-share."
+        )
+
+
+def person_guarantee(plans: Sequence[SiloPlan], most: int) -> dict[str, float] | None:
+    """What adds up for somebody who is in up to `most` of the silos; None without privacy."""
+    if not all(plan.private for plan in plans):
+        return None
+    relation = plans[0].relation
+    if any(plan.relation != relation for plan in plans):
+        raise SilodpError(
+            "--max-silos-per-subject: silos with different neighbouring relations give no common "
+            "guarantee: let all use one relation."
+        )
+    silos = min(most, len(plans))
+    epsilons = sorted(plan.epsilon for plan in plans)
+    # Draws that do not fit weigh as much as the epsilon that the rest is held to allows.
+    weight = 1 + math.exp(min(sum(epsilons[-silos:]), 700.0))
+    epsilon, delta = composed_guarantee(
+        epsilons,
+        [plan.delta for plan in plans],
+        [plan.event for plan in plans],
+        silos,
+        relation,
+        reserved=[weight * plan.overflow for plan in plans],
+    )
+    return {"silos": silos, "epsilon": epsilon, "delta": delta}
