@@ -1,0 +1,138 @@
+"""`silodp audit`: attacks a silo, and holds what that proves against what is claimed."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from silodp.cli.options import takes_run_options
+from silodp.cli.run import LiveProgress, note_unused
+from silodp.result import plain, write_file
+
+if TYPE_CHECKING:
+    from silodp.privacy.audit import Audit
+
+BROKEN = 1  # exit code
+
+
+class _Progress(LiveProgress):
+    """Counts runs."""
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        self._show(done, total, "runs")
+
+
+@takes_run_options
+def audit(
+    given: dict[str, Any],
+    silo: Annotated[
+        str | None, typer.Option(help="To attack; else the one with fewest records.")
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Runs with the canary, and as many without (10000; ConvNets 400)."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="That the lower bound holds.")] = 0.95,
+    canary_norm: Annotated[
+        float | None, typer.Option(help="Norm of the canary's features; else one that suits.")
+    ] = None,
+    others: Annotated[int, typer.Option(help="Silos that take part besides.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+) -> None:
+    """Attacks one silo by training with and without a made-up record; bounds epsilon from below.
+
+    Takes the options of `silodp run`. Exit code 1 means that the claimed epsilon is broken.
+    """
+    from silodp.privacy.audit import audit as attack
+
+    console = Console(stderr=True, quiet=quiet)
+    note_unused(given, console)
+    with _Progress(console) as progress:
+        found = attack(
+            silo=silo,
+            trials=trials,
+            confidence=confidence,
+            canary_norm=canary_norm,
+            others=others,
+            reporter=progress,
+            **given,
+        )
+        content = plain(found.as_json())
+        if out is not None:
+            from silodp.experiments.audit_picture import draw_audit
+
+            progress.stage("drawing")
+            write_file(out / "audit.json", json.dumps(content, indent=2) + "\n")
+            draw_audit(found, out / "audit.png")
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    elif not quiet:
+        _print(found)
+        if out is not None:
+            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+    if not found.passed:
+        words = Console(stderr=True, highlight=False, soft_wrap=True)
+        words.print(f"[bold red]{escape(_verdict(found))}[/]")
+        raise typer.Exit(BROKEN)
+
+
+def _verdict(found: "Audit") -> str:
+    if not found.passed:
+        return (
+            f"The claim is broken: silo {found.silo!r} claims epsilon {found.claimed_epsilon:.3g}, "
+            f"but it is at least {max(found.lower_bound, found.curve_bound):.3g} (confidence "
+            f"{found.confidence:g}; attack: {_attack(found)})."
+        )
+    return (
+        f"Nothing speaks against the claim: silo {found.silo!r} claims epsilon "
+        f"{found.claimed_epsilon:.3g}, and the attack proves {found.lower_bound:.3g} "
+        f"({found.curve_bound:.3g} by the plan's whole curve)."
+    )
+
+
+def _attack(found: "Audit") -> str:
+    return found.attack if found.lower_bound >= found.curve_bound else found.curve_attack
+
+
+def _print(found: "Audit") -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    columns = (
+        "silo",
+        "method",
+        "claimed",
+        "lower bound",
+        "by curve",
+        "confidence",
+        "trials",
+        "seconds",
+    )
+    table = Table(*columns, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_row(
+        escape(found.silo),
+        escape(found.method),
+        f"{found.claimed_epsilon:.4g}",
+        f"{found.lower_bound:.4g}",
+        f"{found.curve_bound:.4g}",
+        f"{found.confidence:g}",
+        f"2 x {found.trials}",
+        f"{found.seconds:.1f}",
+    )
+    console.print(table)
+    console.print(
+        f"Neighbours: {found.relation} of one {found.unit}; delta {found.delta:g}; "
+        f"{found.rounds} rounds. Best attack: {escape(found.attack)}; it is right in "
+        f"{100 * found.hit_rate:.3g}% of runs with the canary and wrong in "
+        f"{100 * found.false_alarm_rate:.3g}% without."
+    )
+    for warning in found.warnings:
+        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+    if found.passed:
+        console.print(escape(_verdict(found)))
+    console.print("[dim]An audit is not private itself: it trains on the records many times.[/]")

@@ -1,0 +1,347 @@
+"""From what a user asks for to what an audit found: two worlds, trials of each, a bound."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from dp_accounting import DpEvent
+
+from silodp.engines.devices import prepare_jax
+from silodp.engines.execution import Reporter
+from silodp.engines.job import Job, Setting
+from silodp.errors import SilodpError, one_of
+from silodp.federation import Federation, Records
+from silodp.models import Model
+from silodp.options import RunOptions
+from silodp.prepare import Data, Prepared, grid, prepare
+from silodp.privacy.accounting import deltas_of, epsilon_of
+from silodp.privacy.audit.bounds import (
+    Attack,
+    choose_attack,
+    choosing,
+    epsilon_bound,
+    largest_bound,
+    noise_bound,
+    separation,
+    trials_for,
+)
+from silodp.privacy.audit.canary import Worlds, make_worlds
+from silodp.privacy.audit.scores import in_units_of_noise, statistics
+from silodp.privacy.audit.trials import run_trials
+from silodp.privacy.audit.watch import STRATEGIES, STRATEGY, Adversary, watched
+from silodp.privacy.plan import SiloPlan
+from silodp.run import job_of
+from silodp.subjects import blocks_of
+
+# About a minute's work at most where data are small; a ConvNet takes what it takes.
+LIGHT_TRIALS, HEAVY_TRIALS = 10_000, 400
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+      data: name of the data.
+      method: that was trained.
+      silo: that was attacked.
+      unit: what epsilon protects: a "record" or a "subject".
+      relation: in which the two worlds are neighbours.
+      claimed_epsilon: of the silo's plan.
+      delta: of the same.
+      lower_bound: epsilon (at the claim's delta) is at least this, whatever the silo really does.
+      curve_bound: epsilon is at least this, if the silo does what is planned but for its noise. It
+        holds what was measured against the plan's delta at every epsilon, and so sees more.
+      confidence: that both bounds hold.
+      largest_bound: what a perfect attack would have proven with as many trials.
+      passed: whether both bounds are at or below the claim.
+      trials: in each world; a third choose the attack, the others judge it.
+      attack: the statistic that gives the lower bound.
+      curve_attack: the statistic that gives the curve bound.
+      threshold: from which on it says that the canary is there.
+      sign: -1 if the statistic falls with the canary.
+      hit_rate: how often it is right with the canary, among those that judge.
+      false_alarm_rate: how often it is wrong without.
+      canary_norm: of the canary's features.
+      noise_multiplier: of the silo's plan.
+      rounds: of a run.
+      silos: that took part.
+      proven: whether accounting proves the claim for what the run does.
+      warnings: what limits the audit.
+      seconds: that it took.
+      present: the statistic in the trials that judge, with the canary.
+      absent: the same without.
+    """
+
+    data: str
+    method: str
+    silo: str
+    unit: str
+    relation: str
+    claimed_epsilon: float
+    delta: float
+    lower_bound: float
+    curve_bound: float
+    confidence: float
+    largest_bound: float
+    passed: bool
+    trials: int
+    attack: str
+    curve_attack: str
+    threshold: float
+    sign: int
+    hit_rate: float
+    false_alarm_rate: float
+    canary_norm: float
+    noise_multiplier: float
+    rounds: int
+    silos: tuple[str, ...]
+    proven: bool
+    warnings: tuple[str, ...]
+    seconds: float
+    present: np.ndarray
+    absent: np.ndarray
+
+    def as_json(self) -> dict[str, Any]:
+        """All but the single trials."""
+        content = asdict(self)
+        del content["present"], content["absent"]
+        return content
+
+
+def audit(
+    *,
+    silo: str | None = None,
+    trials: int | None = None,
+    confidence: float = 0.95,
+    canary_norm: float | None = None,
+    others: int = 1,
+    federation: Data | None = None,
+    custom_model: Model | None = None,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Audit:
+    """Attacks one silo's part in a run with these options.
+
+    Args:
+      silo: to attack; by default the one with fewest records, where one record weighs most.
+      trials: runs in each of the two worlds; by default about what a minute allows.
+      confidence: that the lower bound holds.
+      canary_norm: of the canary's features; by default one that suits the task.
+      others: silos that take part besides. What a silo spends does not depend on the others, and a
+        run takes the longer the more there are.
+      federation: records of the caller's own, as for `silodp.run`.
+      custom_model: a model of the caller's own, likewise.
+      reporter: told about progress.
+      **options: fields of `RunOptions`.
+    """
+    started = time.perf_counter()
+    reporter = reporter or Reporter()
+    asked = grid(options)
+    _check(asked, trials, confidence, canary_norm, others)
+    prepared = prepare(asked, federation, custom_model, reporter)
+    prepared, place = _with_few(prepared, silo, others)
+    plan = prepared.plans[0][place]
+    if trials is None:
+        trials = HEAVY_TRIALS if prepared.model.heavy else LIGHT_TRIALS
+    if not plan.private:
+        raise SilodpError(
+            f"Silo {plan.silo!r}: its epsilon is infinite, so that nothing is claimed: give "
+            "--epsilon a number."
+        )
+
+    worlds, present, absent = _attacked(prepared, place, trials, canary_norm, reporter)
+    reporter.stage("choosing the attack")
+    # Two bounds share what may go wrong.
+    each = 1 - (1 - confidence) / 2
+    at_delta = partial(epsilon_bound, delta=plan.delta)
+    point = _judged(present, absent, trials, at_delta, each)
+    curve = _judged(present, absent, trials, separation, each)
+    bound = float(at_delta(point.hits, point.false_alarms, point.trials, confidence=each))
+    by_curve = _curve_bound(plan, curve, each)
+    return Audit(
+        data=worlds.present.name,
+        method=prepared.asked[0].method,
+        silo=plan.silo,
+        unit=plan.unit,
+        relation=plan.relation,
+        claimed_epsilon=plan.epsilon,
+        delta=plan.delta,
+        lower_bound=bound,
+        curve_bound=by_curve,
+        confidence=confidence,
+        largest_bound=largest_bound(trials, plan.delta, each),
+        passed=max(bound, by_curve) <= plan.epsilon,
+        trials=trials,
+        attack=point.attack.statistic,
+        curve_attack=curve.attack.statistic,
+        threshold=point.attack.threshold,
+        sign=point.attack.sign,
+        hit_rate=point.hits / point.trials,
+        false_alarm_rate=point.false_alarms / point.trials,
+        canary_norm=float(np.linalg.norm(worlds.canary.x[0])),
+        noise_multiplier=plan.noise_multiplier,
+        rounds=plan.schedule.rounds,
+        silos=worlds.present.names,
+        proven=not plan.unproven,
+        warnings=_warnings(plan, trials, each),
+        seconds=time.perf_counter() - started,
+        present=present[point.attack.statistic][choosing(trials) :],
+        absent=absent[point.attack.statistic][choosing(trials) :],
+    )
+
+
+Scores = dict[str, np.ndarray]
+
+
+def _attacked(
+    prepared: Prepared, place: int, trials: int, norm: float | None, reporter: Reporter
+) -> tuple[Worlds, Scores, Scores]:
+    """The two worlds, and by name each statistic of the trials in each."""
+    prepare_jax()
+    asked, plans, job = prepared.asked[0], prepared.plans[0], job_of(prepared)
+    lr, plan = asked.lr or 0.0, plans[place]
+    worlds = make_worlds(prepared.federations[0], place, plan, job.model, job.clip, lr, norm)
+    adversary = Adversary(
+        job, plan, lr, _units(job, worlds.canary), _units(job, worlds.others), worlds.starts
+    )
+    job = replace(job, method=watched(job.method, adversary))
+    options: dict[str, float] = {name: getattr(asked, name) for name in prepared.method.options}
+
+    def scores(world: Federation, own: SiloPlan, done: int) -> Scores:
+        changed = (*plans[:place], own, *plans[place + 1 :])
+        settings = [
+            Setting(lr, changed, options | {STRATEGY: number}) for number in adversary.strategies
+        ]
+        # No seed is used twice: the worlds must not share their noise.
+        seeds = range(asked.first_seed + done, asked.first_seed + done + trials)
+
+        def progress(part: float) -> None:
+            reporter.trained(done + int(part * trials), 2 * trials, math.nan)
+
+        seen = run_trials(job, world, settings, seeds, progress)
+        seen = in_units_of_noise(seen, plans, lr, job.clip)
+        return {
+            f"{STRATEGIES[strategy]}: {name}": values
+            for number, strategy in enumerate(adversary.strategies)
+            for name, values in statistics(seen[:, :, number], plan, place, names).items()
+        }
+
+    names = worlds.present.names
+    reporter.stage("training with the canary")
+    present = scores(worlds.present, worlds.present_plan, 0)
+    reporter.stage("training without the canary")
+    return worlds, present, scores(worlds.absent, worlds.absent_plan, trials)
+
+
+class _Judged(NamedTuple):
+    """An attack that some trials chose, and how the others judge it."""
+
+    attack: Attack
+    hits: int
+    false_alarms: int
+    trials: int
+
+
+def _judged(
+    present: Scores,
+    absent: Scores,
+    trials: int,
+    worth: Callable[..., np.ndarray],
+    confidence: float,
+) -> _Judged:
+    few = choosing(trials)
+
+    def first(scores: Scores) -> Scores:
+        return {name: values[:few] for name, values in scores.items()}
+
+    attack = choose_attack(first(present), first(absent), worth, confidence)
+    hits, false_alarms = (attack.alarms(s[attack.statistic][few:]) for s in (present, absent))
+    return _Judged(attack, hits, false_alarms, trials - few)
+
+
+def _curve_bound(plan: SiloPlan, judged: _Judged, confidence: float) -> float:
+    """What the plan would cost with the most noise that is not refuted."""
+
+    def planned_with(multiple: float) -> DpEvent:
+        return replace(plan, noise_multiplier=plan.noise_multiplier * multiple).event
+
+    def deltas_with(multiple: float) -> tuple[np.ndarray, np.ndarray]:
+        epsilons = np.linspace(0.0, 2 * plan.epsilon + 2, 200)
+        deltas = deltas_of(planned_with(multiple), epsilons, plan.relation)
+        return epsilons, deltas + (1 + np.exp(epsilons)) * plan.overflow
+
+    _, hits, false_alarms, trials = judged
+    most = noise_bound(hits, false_alarms, trials, confidence, deltas_with)
+    return epsilon_of(planned_with(most), plan.delta_for_queries, "best", plan.relation)
+
+
+def _units(job: Job, records: Records) -> tuple[Any, Any]:
+    """Records as rows that the model is trained on, prepared for it."""
+    rows: tuple[Any, Any] = blocks_of(records) if job.subjects else (records.x, records.y)
+    return job.unit_model.prepare(rows[0]), rows[1]
+
+
+def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepared, int]:
+    """The audited silo and the first few others; and where it then is."""
+    federation = prepared.federations[0]
+    names = federation.names
+    if silo is not None and silo not in names:
+        raise SilodpError(
+            f"--silo is {silo!r}, but no silo is called so: use {one_of(silo, names)}."
+        )
+    place = int(np.argmin(federation.unit_counts)) if silo is None else names.index(silo)
+    company = [number for number in range(len(names)) if number != place][:others]
+    kept = sorted([place, *company])
+    few = replace(federation, silos=tuple(federation.silos[number] for number in kept))
+    prepared = prepared._replace(
+        federations=[few],
+        policies=[tuple(prepared.policies[0][number] for number in kept)],
+        plans=[tuple(prepared.plans[0][number] for number in kept)],
+    )
+    return prepared, kept.index(place)
+
+
+def _check(
+    asked: Sequence[RunOptions],
+    trials: int | None,
+    confidence: float,
+    canary_norm: float | None,
+    others: int,
+) -> None:
+    """Refuses what cannot be audited."""
+    if len(asked) > 1:
+        raise SilodpError("An audit is of one setting: give single numbers, no lists.")
+    if trials is not None and trials < 20:
+        raise SilodpError(f"--trials is {trials}: give at least 20 (thousands, to prove much).")
+    if not 0 < confidence < 1:
+        raise SilodpError(f"--confidence is {confidence}: give a number between 0 and 1.")
+    if canary_norm is not None and not 0 < canary_norm < 1e6:
+        raise SilodpError(f"--canary-norm is {canary_norm}: give a number between 0 and 1e6.")
+    if others < 0:
+        raise SilodpError(f"--others is {others}: give a whole number of at least 0.")
+    one = asked[0]
+    for flag, given, why in (
+        ("--ledger", one.ledger, "an audit releases no model and charges nothing"),
+        ("--engine debug", one.engine == "debug", "it is far too slow for thousands of runs"),
+        ("--seeds", one.seeds > 1, "--trials says how many runs there are"),
+        ("--statistics-share", one.statistics_share, "only training is attacked"),
+    ):
+        if given:
+            raise SilodpError(f"{flag}: {why}: leave it out of an audit.")
+
+
+def _warnings(plan: SiloPlan, trials: int, confidence: float) -> tuple[str, ...]:
+    """What limits an audit of this plan."""
+    most = largest_bound(trials, plan.delta, confidence)
+    if most > plan.epsilon:
+        return ()
+    enough = trials_for(plan.epsilon, plan.delta, confidence)
+    return (
+        f"{trials} trials can prove an epsilon of {most:.3g} at most, below the claim of "
+        f"{plan.epsilon:.3g}: give --trials {enough} or more",
+    )
