@@ -79,7 +79,7 @@ def _our_models(federation: Federation, name: str, clip: float) -> np.ndarray:
         counts.tolist(),
         [Policy(float("inf"), 1e-3)] * len(counts),
         Schedule(_ROUNDS),
-        TrainingSettings(_ROUNDS, 32, clip, small_silos="full-batch"),
+        TrainingSettings(32, clip, small_silos="full-batch"),
         "pld",
     )
     # Clipped as if private, but with a noise of zero.

@@ -9,7 +9,9 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.mark.parametrize("name", ["own_data.py", "own_model.py", "plain_mrmtl.py"])
+@pytest.mark.parametrize(
+    "name", ["lifetime_budget.py", "own_data.py", "own_model.py", "plain_mrmtl.py"]
+)
 def test_example_runs(name, capsys):
     if name == "own_model.py":
         pytest.importorskip("equinox")
