@@ -93,13 +93,13 @@ def test_a_policy_that_does_not_allow_it(cli, sentence, tmp_path):
         policies.write_text(text)
         return sentence(cli("plan", *PLAN, "--policies", policies, *more))
 
-    private = "[silos.silo-02]\npublic = []\nrecords = 90\n"
+    private = "[silos.silo-01]\npublic = []\nrecords = 90\n"
     assert "--weights uniform" in refused(private)
-    assert "'silo-02'" in refused(private)
+    assert "'silo-01'" in refused(private)
     policies.write_text(private)
     plan = planned(cli, "--policies", policies, "--weights", "uniform")
-    assert plan["silos"][1]["records"] == 90
-    assert plan["silos"][1]["sampling_rate"] == pytest.approx(32 / 90)
+    assert plan["silos"][0]["records"] == 90
+    assert plan["silos"][0]["sampling_rate"] == pytest.approx(32 / 90)
     assert "--subject-column patient" in refused('[default]\nsubject = "patient"')
     assert "class list" in refused('[default]\npublic = ["record count"]', "--task", "binary")
     assert "at least 1/" in refused("[default]\ndelta = 0.5")
@@ -109,3 +109,31 @@ def test_doubtful_values_are_warned_about(cli):
     done = cli("plan", *PLAN[:-1], "30", "--delta", "1.2e-3")
     assert "n^-1.1" in done.stdout
     assert "above 10" in done.stdout
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(cli, sentence, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for command in ("plan", "audit"):
+        for out in (file, file / "x"):
+            assert "choose another" in sentence(cli(command, *PLAN, "--out", out))
+
+
+def test_ends_of_the_range(cli, sentence, tmp_path):
+    assert cli("plan", *PLAN[:-1], "inf", "--out", tmp_path / "a", "--quiet").exit_code == 0
+    assert cli("plan", *PLAN[:-1], "1e-300", "--quiet").exit_code in (0, 2)
+    policies = tmp_path / "p.toml"
+    policies.write_text("[default]\nepsilon = " + "9" * 400)
+    assert "beyond all numbers" in sentence(cli("plan", *PLAN, "--policies", policies))
+    assert "--clip" in sentence(cli("plan", *PLAN, "--clip", "1e-40"))
+    policies.write_text('[silos.silo-01]\nepsilon = "inf"')
+    done = cli("plan", *PLAN, "--policies", policies, "--max-silos-per-subject", "2")
+    assert "no guarantee" in done.stdout
+
+
+def test_warnings_do_not_tell_a_private_count(cli, tmp_path):
+    policies = tmp_path / "p.toml"
+    policies.write_text("[silos.silo-03]\npublic = []\nrecords = 310\n[default]\ndelta = 1.5e-3")
+    plan = planned(cli, "--policies", policies, "--weights", "uniform")
+    assert plan["silos"][2]["records"] == 310  # it holds 600, too many for this delta
+    assert plan["warnings"] == []

@@ -115,3 +115,21 @@ def test_a_gradient_that_nearly_cancels_the_pull_is_still_clipped(seed):
     off = jnp.asarray(rng.normal(size=31), jnp.float32)
     total = model.clipped_sum(params, features, y, jnp.ones(1), 1.0, -gradient + 3.0 * off)
     assert np.linalg.norm(np.asarray(total, float)) <= 1.0 + 1e-5
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("drawn", [0.0, 1.0])
+def test_a_record_beyond_floating_point_adds_no_more_than_the_clip(name, drawn):
+    """Its gradient is not a number: it is left out, drawn or not, and the others stay."""
+    model, params, features, y, _, _ = problem(name)
+    x = features["x"].at[3].set(3e38)
+    extreme = {"x": x, "norm": jnp.linalg.norm(x, axis=1)}
+    mask = jnp.ones(len(y)).at[3].set(drawn)
+    total = np.asarray(model.clipped_sum(params, extreme, y, mask, 0.7))
+    without = np.asarray(model.clipped_sum(params, features, y, mask.at[3].set(0.0), 0.7))
+    assert np.linalg.norm(total - without) <= 0.7 * (1 + 1e-5)
+    offset = jnp.full_like(params, 0.1)
+    pulled = np.asarray(model.clipped_sum(params, extreme, y, mask, 0.7, offset))
+    assert np.isfinite(pulled).all()
+    generic = generic_clipped_sum(model.apply, model.loss)
+    assert np.isfinite(np.asarray(generic(params, extreme, y, mask, 0.7))).all()

@@ -43,7 +43,7 @@ def test_no_two_places_share_randomness():
     size = PassSize(3, 8, 3, 8)
     seen = set()
     for seed in range(2):
-        key = jnp.asarray(run_key(seed, "seed"))
+        key = jnp.asarray(run_key(seed, b""))
         for number in range(3):
             keys = pass_keys(key, jnp.arange(4), jnp.int32(number), 2).reshape(-1, 2)
             (drawn,) = draw_passes([keys], [size])
@@ -54,7 +54,7 @@ def test_no_two_places_share_randomness():
 
 
 def test_noise_is_standard_normal():
-    noise = np.asarray(draw_pass(jnp.asarray(run_key(7, "seed")), PassSize(1, 1, 100, 3000)).noise)
+    noise = np.asarray(draw_pass(jnp.asarray(run_key(7, b"")), PassSize(1, 1, 100, 3000)).noise)
     assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
     correlation = np.corrcoef(noise[:50], noise[50:])
     assert np.abs(correlation - np.eye(100)).max() < 6 / np.sqrt(3000)

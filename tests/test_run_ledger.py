@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from federations import small
 
 import silodp
+from silodp.engines import execution, simulation
 from silodp.privacy.ledger import ledger_paths, read_path
 from silodp.privacy.spending import account_of, remaining
 
@@ -136,10 +138,8 @@ def test_noise_is_secret_and_never_the_same(tmp_path):
 
 def test_keys_reach_no_file_and_no_message(monkeypatch, tmp_path, cli):
     """A key that is known here, looked for in all that is written and printed."""
-    import numpy as np
-
     words = np.array([0x5EC2E7AA, 0x13579BDF], np.uint32)
-    monkeypatch.setattr("silodp.engines.simulation.run_key", lambda seed, entropy: words)
+    monkeypatch.setattr("silodp.engines.simulation.run_key", lambda seed, secret: words)
     done = cli(*RUN, "--ledger", tmp_path / "ledger", "--out", tmp_path / "out", "--json")
     assert done.exit_code == 0
     spelled = [words.tobytes(), words.byteswap().tobytes(), *(b"%d" % w for w in words.tolist())]
@@ -228,13 +228,6 @@ def test_fifty_killed_runs(cli, tmp_path):
 
 def test_an_interrupted_run_goes_on_under_its_charge(tmp_path, monkeypatch):
     """Resumed: no second charge. A checkpoint copied from a finished run is refused."""
-    from silodp.engines import execution
-
-    class Stop(execution.Reporter):
-        def trained(self, done, total, metric):
-            if done >= 3:
-                raise KeyboardInterrupt
-
     options = {"data": "synthetic", "silos": 3, "epsilon": 2, "rounds": 6, "evaluate_every": 1}
     options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
@@ -248,3 +241,71 @@ def test_an_interrupted_run_goes_on_under_its_charge(tmp_path, monkeypatch):
     (again / "checkpoint.npz").write_bytes(saved)
     with pytest.raises(silodp.SilodpError, match="finished"):
         silodp.run(**(options | {"out": again}), resume=True)
+
+
+class Stop(execution.Reporter):
+    """Interrupts a run after a few rounds."""
+
+    def trained(self, done, total, metric):
+        if done >= 3:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "other", [{"evaluate_every": 2}, {"evaluate_every": 6}, {"engine": "debug"}, {"epsilon": 1}]
+)
+def test_an_interrupted_run_goes_on_as_it_was_or_not_at_all(tmp_path, other):
+    """Else rounds that were paid for once could be trained twice."""
+    options = {"data": "synthetic", "silos": 2, "epsilon": 2, "rounds": 6, "evaluate_every": 1}
+    options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(**options, reporter=Stop())
+    with pytest.raises(silodp.SilodpError, match="other options"):
+        silodp.run(**(options | other), resume=True)
+    assert [list(silo.values()) for silo in charged(tmp_path / "ledger")] == [["open"]] * 2
+
+
+def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
+    """The secret is kept with the checkpoint: statistics and rounds are not drawn anew."""
+    from silodp import run as running
+
+    seen, keys = [], []
+    moments, run_key = running.noisy_moments, simulation.run_key
+    monkeypatch.setattr(running, "noisy_moments", lambda *a: seen.append(moments(*a)) or seen[-1])
+    monkeypatch.setattr(simulation, "run_key", lambda *a: keys.append(run_key(*a)) or keys[-1])
+    records = silodp.Records(np.tile([[0.5, -0.5]], (60, 1)), np.linspace(0, 1, 60))
+    federation = silodp.Federation(
+        "f", (silodp.Silo("s", records, records),), "regression", feature_bound=1.0
+    )
+    options = {"federation": federation, "epsilon": 2, "delta": 1e-4, "rounds": 6}
+    options |= {"statistics_share": 0.1, "evaluate_every": 1, "method": "local"}
+    options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(**options, reporter=Stop())
+    silodp.run(**options, resume=True)
+    np.testing.assert_array_equal(seen[0], seen[1])
+    np.testing.assert_array_equal(keys[0], keys[-1])
+
+
+def test_ledgers_of_others_in_the_folder_do_not_matter(cli, tmp_path):
+    assert cli(*RUN, "--ledger", tmp_path, "--quiet").exit_code == 0
+    options = {"federation": small(), "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
+    silodp.run(**options, ledger=tmp_path)
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "\n".join(["site,x,y", *(f"{'ab'[i % 2]},{i % 7},{i % 5}" for i in range(120))])
+    )
+    schema = tmp_path / "s.toml"
+    schema.write_text("[bounds]\nx = [0, 7]\n[target]\nrange = [0, 5]")
+    given = ["--data", table, "--silo-column", "site", "--target", "y", "--schema", schema]
+    given += ["--task", "regression", "--epsilon", "2", "--delta", "1e-4", "--rounds", "5"]
+    done = cli("run", *given, "--batch-size", "16", "--ledger", tmp_path, "--quiet")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_refused_run_overwrites_nothing(cli, sentence, tmp_path):
+    call = [*RUN, "--ledger", tmp_path / "ledger", "--out", tmp_path / "out"]
+    assert cli(*call, "--quiet").exit_code == 0
+    before = (tmp_path / "out" / "result.json").read_bytes()
+    sentence(cli(*call, "--overwrite"))
+    assert (tmp_path / "out" / "result.json").read_bytes() == before

@@ -121,7 +121,7 @@ def test_exponential_noise_has_both_its_tails():
 
 
 def test_every_silo_and_round_has_words_of_its_own():
-    key = jnp.asarray(run_key(0, "seed"))
+    key = jnp.asarray(run_key(0, b""))
     seen = set()
     for number in range(5):
         for own in np.asarray(selection_keys(key, jnp.arange(4), jnp.int32(number))):

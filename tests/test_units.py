@@ -43,12 +43,11 @@ def test_rates_and_steps_are_in_people():
         assert silo["steps"] == 3 * 2
 
 
-@pytest.mark.parametrize("engine", ["simulation", "debug"])
-def test_engines_agree_on_people(engine):
-    people = with_subjects(small(), lambda n: np.sort(np.arange(n) % (n // 2)))
+def test_engines_agree_on_people():
+    people = with_subjects(small(sizes=(40, 40)), lambda n: np.sort(np.arange(n) % (n // 2)))
     options = COMMON | {"rounds": 1, "method": "local", "keep_models": True}
     one, other = (
-        silodp.run(federation=people, engine=e, **options).models for e in ("simulation", engine)
+        silodp.run(federation=people, engine=e, **options).models for e in ("simulation", "debug")
     )
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
@@ -101,6 +100,9 @@ def test_people_from_a_table_end_to_end(cli, sentence, tmp_path):
     policies = tmp_path / "p.toml"
     policies.write_text('[default]\nsubject = "patient"')
     assert "--subject-column patient" in sentence(cli("run", *given, "--policies", policies))
+    policies.write_text('[default]\nsubject = "household"')
+    refusal = sentence(cli("run", *people, "--policies", policies))
+    assert "column 'household', but the data are loaded by 'patient'" in refusal
 
 
 def test_a_count_that_is_not_public_is_not_used(tmp_path):
@@ -121,10 +123,10 @@ def test_a_count_that_is_not_public_is_not_used(tmp_path):
         silodp.run(federation=small(), **(COMMON | {"policies": policies}))
 
 
-def test_the_stand_in_may_be_far_off(tmp_path):
+def test_the_stand_in_may_be_off(tmp_path):
     """More records than the stand-in says: each is still drawn with the charged rate."""
     policies = tmp_path / "p.toml"
-    policies.write_text("[default]\npublic = []\nrecords = 20")
+    policies.write_text("[default]\npublic = []\nrecords = 120")
     n = 200
     records = silodp.Records(np.ones((n, 1)), np.full(n, 1e6))
     silo = silodp.Silo("s", records, records)
@@ -143,5 +145,14 @@ def test_the_stand_in_may_be_far_off(tmp_path):
         keep_models=True,
     )
     moved = result.models[:, 0].sum(axis=-1) / math.sqrt(2)
-    # 4 steps, each of about 200 * 5/20 = 50 records, divided by the public 5.
-    assert np.mean(moved) == pytest.approx(4 * 50 / 5, rel=0.05)
+    # 24 steps, each of about 200 * 5/120 records, divided by the public 5.
+    assert np.mean(moved) == pytest.approx(24 * (200 * 5 / 120) / 5, rel=0.05)
+    policies.write_text("[default]\npublic = []\nrecords = 99")
+    with pytest.raises(silodp.SilodpError, match="'s': its policy gives records = 99"):
+        silodp.run(
+            federation=silodp.Federation("f", (silo,), "regression"),
+            policies=policies,
+            weights="uniform",
+            epsilon=1,
+            delta=1e-4,
+        )

@@ -6,7 +6,7 @@ Off by default in simulation; `--ledger DIR` turns it on.
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
@@ -131,13 +131,15 @@ def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
 def refuse_early(asked: RunOptions) -> None:
     """Refuses a run that would exceed a silo's policy before any record is read.
 
-    How many records a silo has, its ledger knows from the run before. If that has changed, or the
-    ledger is new, the same check after loading decides.
+    How many records a silo has, its ledger knows from its last run on these data. If the ledger is
+    new, or the data are others, the same check after loading decides.
     """
     if asked.ledger is None or not any(asked.ledger.glob(f"*{SUFFIX}")):
         return
     ledgers = [read_path(path) for path in ledger_paths(asked.ledger)]
-    counts = {ledger.silo: count for ledger in ledgers if (count := _last_count(ledger))}
+    # A folder may hold the ledgers of others too: only those that these data were charged to count.
+    ledgers = [ledger for ledger in ledgers if _last_about(ledger).get("data") == asked.data]
+    counts = {ledger.silo: _last_about(ledger)["records"] for ledger in ledgers}
     if not counts:
         return
     defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
@@ -158,8 +160,7 @@ def refuse_early(asked: RunOptions) -> None:
     _account(asked, list(counts), plans, policies).check()
 
 
-def _last_count(ledger: Ledger) -> int | None:
-    """The record count that the silo's latest charge was planned for."""
+def _last_about(ledger: Ledger) -> dict[str, Any]:
+    """What the silo's latest charge says of itself: such as data and record count."""
     charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
-    count = charges[-1]["about"].get("records") if charges else None
-    return count if isinstance(count, int) else None
+    return charges[-1]["about"] if charges else {}

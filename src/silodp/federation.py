@@ -19,6 +19,9 @@ PublicKnowledge = Literal["feature bounds", "label range", "class list"]
 
 BOUND_TOLERANCE = 1e-6
 
+# Larger ones have gradients beyond single precision, and no gradient that can be clipped.
+_LARGEST = 1e12
+
 METRIC_OF: dict[Task, Metric] = {
     "regression": "mse",
     "binary": "accuracy",
@@ -261,6 +264,12 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             raise SilodpError(
                 f"{where} {field} holds {int(bad.sum())} NaN or infinite values (the first in "
                 f"record {row}): drop or fill those records."
+            )
+        if np.abs(array).max(initial=0) > _LARGEST:
+            row = int(np.argwhere(np.abs(array) > _LARGEST)[0][0])
+            raise SilodpError(
+                f"{where} {field} holds values beyond {_LARGEST:g} (the first in record {row}), "
+                "whose gradients single precision cannot hold: scale them."
             )
     bound = federation.feature_bound
     if bound is not None:

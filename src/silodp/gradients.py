@@ -39,9 +39,14 @@ class ClippedSum(Protocol):
 
 
 def clip_factor(norm: Array, clip: Array | float) -> Array:
-    """min(1, clip / norm), 1 at a norm of zero, and 1 everywhere when the clip is infinite."""
+    """min(1, clip / norm), 1 at a norm of zero, and 1 everywhere when the clip is infinite.
+
+    A gradient whose norm is not a number is left out, unless the clip is infinite: else one record
+    of extreme values would decide by itself whether a sum is a number.
+    """
     # norm > clip keeps 0/0 and inf/inf out: neither branch then yields NaN.
-    return jnp.where(norm > clip, clip / jnp.where(norm > clip, norm, 1.0), 1.0)
+    factor = jnp.where(norm > clip, clip / jnp.where(norm > clip, norm, 1.0), 1.0)
+    return jnp.where(jnp.isnan(norm) & jnp.isfinite(clip), 0.0, factor)
 
 
 def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
@@ -57,8 +62,9 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         residual = jax.grad(lambda out: loss(out, y).sum())(outputs)
         columns = residual if residual.ndim == 2 else residual[:, None]
         scale = mask * clip_factor(x_norm * _row_norm(columns), clip)
-        scaled = scale.reshape(scale.shape + (1,) * (residual.ndim - 1)) * residual
-        total = x.T @ scaled
+        column = scale.reshape(scale.shape + (1,) * (residual.ndim - 1))
+        # where and not only times: what is left out may be anything, even NaN.
+        total = x.T @ jnp.where(column > 0, column * residual, 0.0)
         if offset is None:
             return total
         # A pull of zero must change nothing, not even a last digit.
@@ -70,7 +76,7 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         rows = x if residual.ndim == 1 else x[:, :, None]
         sums = rows * residual[:, None] + offset
         norm = jnp.sqrt(jnp.sum(sums**2, axis=tuple(range(1, sums.ndim))))
-        return jnp.tensordot(mask * clip_factor(norm, clip), sums, axes=1)
+        return _weighted_sum(mask * clip_factor(norm, clip), sums)
 
     return clipped_sum
 
@@ -95,7 +101,7 @@ def linear_block_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSu
             gradients = gradients + offset.reshape(width, -1)
         norm = jnp.sqrt(jnp.sum(gradients**2, axis=(1, 2)))
         scale = mask * clip_factor(norm, clip)
-        return jnp.einsum("b,bdc->dc", scale, gradients).reshape(params.shape)
+        return _weighted_sum(scale, gradients).reshape(params.shape)
 
     return clipped_sum
 
@@ -122,7 +128,7 @@ def generic_clipped_sum(
         if offset is not None:
             gradient = jax.tree.map(jnp.add, gradient, offset)
         factor = clip_factor(optax.tree.norm(gradient), clip)
-        return jax.tree.map(lambda g: factor * g, gradient)
+        return jax.tree.map(lambda g: jnp.where(factor > 0, factor * g, 0.0), gradient)
 
     def clipped_sum(params, features, y, mask, clip, offset=None):
         size = min(microbatch, len(y))

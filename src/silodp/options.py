@@ -127,6 +127,7 @@ class RunOptions:
         for name in ("lr", "clip", "epsilon", "lifetime_epsilon", "select_bound", "metric_bound"):
             _check_number(name, getattr(self, name), above=0)
         _check_number("lam", self.lam, least=0)
+        _check_number("clip", self.clip, least=1e-12)  # less is lost in single precision
         for name in ("lr", "lam", "clip", "select_bound", "metric_bound"):
             value = getattr(self, name)
             if value is not None and value > _LARGEST:

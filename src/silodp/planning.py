@@ -75,7 +75,7 @@ def _queries(plan: SiloPlan) -> list[dict[str, Any]]:
         }
     total = sum(alone.values())
     return [
-        {"query": name, "epsilon": epsilon, "share": epsilon / total}
+        {"query": name, "epsilon": epsilon, "share": epsilon / total if total else None}
         for name, epsilon in alone.items()
     ]
 

@@ -109,9 +109,13 @@ def prepare(
     _check_side_queries(asked, first)
     reporter.stage("calibrating noise")
     policies, plans = _plans_of_all(asked, first, method, model, reporter)
-    units = first.unit_counts.tolist()
+    counted = [[plan.records for plan in own] for own in plans]
     warnings = list(
-        dict.fromkeys(w for silos in policies for w in concerns(first.names, silos, units))
+        dict.fromkeys(
+            warning
+            for own, counts in zip(policies, counted, strict=True)
+            for warning in concerns(first.names, own, counts)
+        )
     )
     return Prepared(list(asked), federations, model, method, policies, plans, warnings)
 
@@ -292,6 +296,12 @@ def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Fede
             f"Silo {silo!r}: its policy protects subjects (column {policy.subject!r}), but the "
             f"data are not loaded by subject: give --subject-column {policy.subject}."
         )
+    if asked.subject_column is not None and policy.subject != asked.subject_column:
+        raise SilodpError(
+            f"Silo {silo!r}: its policy protects the subjects of column {policy.subject!r}, but "
+            f"the data are loaded by {asked.subject_column!r}: give --subject-column "
+            f"{policy.subject}."
+        )
     if not policy.count_is_public and asked.weights == "records":
         raise SilodpError(
             f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
@@ -305,9 +315,14 @@ def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Fede
 
 
 def person_guarantee(plans: Sequence[SiloPlan], most: int) -> dict[str, float] | None:
-    """What adds up for somebody who is in up to `most` of the silos; None without privacy."""
-    if not all(plan.private for plan in plans):
+    """What adds up for somebody who is in up to `most` of the silos; None if not asked for.
+
+    By record it is for somebody with one record in each of them.
+    """
+    if most == 1:
         return None
+    if not all(plan.private for plan in plans):
+        return {"silos": min(most, len(plans)), "epsilon": math.inf, "delta": 0.0}
     relation = plans[0].relation
     if any(plan.relation != relation for plan in plans):
         raise SilodpError(

@@ -129,8 +129,13 @@ def summary(per_seed: np.ndarray) -> dict[str, Any]:
 
 def write_file(path: Path, content: str | bytes) -> Path:
     """Writes a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be written ({error.strerror}): choose another folder."
+        ) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from silodp.accounts import Account, account_of, refuse_early
-from silodp.engines.checkpoint import Place
+from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import Execution, Reporter, execute, fingerprint
 from silodp.engines.job import Job, Setting
@@ -26,8 +26,8 @@ from silodp.models import Model
 from silodp.options import RunOptions
 from silodp.prepare import Data, Prepared, grid, person_guarantee, prepare
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.policy import Policy
-from silodp.privacy.randomness import host_random
+from silodp.privacy.policy import RECORD_COUNT, Policy
+from silodp.privacy.randomness import host_random, new_secret
 from silodp.privacy.statistics import noisy_metric, noisy_moments
 from silodp.result import Result, summary
 
@@ -160,11 +160,19 @@ class _Training:
         ]
         seeds = list(range(first.first_seed, first.first_seed + first.seeds))
         federations = prepared.federations
-        at = place.begin(fingerprint(job, seeds, federations, settings)) if place else None
-        with _charged(self._account, at, place, watch) as self._charge:
+        how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
+        at = place.begin(fingerprint(job, seeds, federations, settings, **how)) if place else None
+        # Rounds that are done again after an interruption are the same: no further release.
+        secret = at.secret if at else new_secret(first.entropy or "seed")
+        job = replace(job, secret=secret)
+        with _charged(self._account, at, watch) as self._charge:
+            if place is not None:
+                place.open()
+                place.charge, place.secret = self._charge, secret
             if first.statistics_share:
+                watch.asked = True
                 federations = [
-                    _standardised(federation, prepared.plans[0], seed, first)
+                    _standardised(federation, prepared.plans[0], seed, secret)
                     for seed, federation in zip(seeds, federations, strict=True)
                 ]
             execution = execute(
@@ -172,8 +180,7 @@ class _Training:
                 seeds,
                 federations,
                 settings,
-                evaluate_every=first.evaluate_every or 1,
-                engine=first.engine,
+                **how,
                 keep_models=keep_models,
                 place=place,
                 at=at,
@@ -181,7 +188,8 @@ class _Training:
             )
         seconds = watch.seconds | execution.seconds | {"total": watch.total}
         self.results = [
-            _result(prepared, execution, number, seeds, seconds) for number in range(len(settings))
+            _result(prepared, execution, number, seeds, secret, seconds)
+            for number in range(len(settings))
         ]
 
     def close(self) -> None:
@@ -193,12 +201,12 @@ class _Training:
 
 
 class _Watch(Reporter):
-    """Passes reports on; knows what took how long, and whether training has begun."""
+    """Passes reports on; knows what took how long, and whether records were asked anything."""
 
     def __init__(self, inner: Reporter):
         self._inner, self._started = inner, time.perf_counter()
         self.seconds: dict[str, float] = {}
-        self.training = self.hide_metric = False
+        self.asked = self.hide_metric = False
 
     @property
     def total(self) -> float:
@@ -211,7 +219,7 @@ class _Watch(Reporter):
     def stage(self, name: str) -> None:
         if name == "calibrating noise":
             self.done("load")
-        self.training = self.training or name == "training"
+        self.asked = self.asked or name == "training"
         self._inner.stage(name)
 
     def calibrated(self, done: int, total: int) -> None:
@@ -222,19 +230,17 @@ class _Watch(Reporter):
 
 
 @contextmanager
-def _charged(account: Account | None, at, place: Place | None, watch: _Watch):
+def _charged(account: Account | None, at: Checkpoint | None, watch: _Watch):
     """Charges the run before anything is done with records; voids it if nothing was."""
     if account is None:
         yield ""
         return
     charge = account.open(at, watch)
-    if place is not None:
-        place.charge = charge
     try:
         yield charge
     except Exception as error:
-        if at is None and not watch.training:
-            account.void(charge, f"failed before training: {type(error).__name__}")
+        if at is None and not watch.asked:
+            account.void(charge, f"failed before any query: {type(error).__name__}")
         raise
 
 
@@ -257,19 +263,18 @@ def job_of(prepared: Prepared) -> Job:
         select_score=asked.select_score or "loss",
         select_bound=asked.select_bound,
         metric_bound=asked.metric_bound if asked.metric_share else math.inf,
-        entropy=asked.entropy or "seed",
     )
 
 
 def _standardised(
-    federation: Federation, plans: Sequence[SiloPlan], seed: int, asked: RunOptions
+    federation: Federation, plans: Sequence[SiloPlan], seed: int, secret: bytes
 ) -> Federation:
     """The federation with features standardised by noisy statistics of each silo."""
     bound = federation.feature_bound
     assert bound is not None
 
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
-        random = host_random(seed, asked.entropy or "seed", f"statistics {silo.name}")
+        random = host_random(seed, secret, f"statistics {silo.name}")
         mean, deviation = noisy_moments(
             silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
         )
@@ -284,7 +289,7 @@ def _standardised(
 
 
 def _metrics(
-    prepared: Prepared, execution: Execution, number: int, seeds: Sequence[int]
+    prepared: Prepared, execution: Execution, number: int, seeds: Sequence[int], secret: bytes
 ) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
     exact = execution.metrics[:, :, number]
@@ -295,7 +300,7 @@ def _metrics(
     noisy = np.empty_like(exact)
     for s, seed in enumerate(seeds):
         for k, plan in enumerate(prepared.plans[number]):
-            random = host_random(seed, asked.entropy or "seed", f"metric {plan.silo}")
+            random = host_random(seed, secret, f"metric {plan.silo}")
             count = len(prepared.federations[s].silos[k].test)
             noisy[:, s, k] = noisy_metric(exact[:, s, k], largest, count, plan.metric_noise, random)
     return noisy
@@ -311,12 +316,13 @@ def _result(
     execution: Execution,
     number: int,
     seeds: Sequence[int],
+    secret: bytes,
     seconds: dict[str, float],
 ) -> Result:
     asked, federation = prepared.asked[number], prepared.federations[0]
     plans, policies = prepared.plans[number], prepared.policies[number]
     counts = np.stack([one.test_counts for one in prepared.federations])  # [seeds, silos]
-    by_silo = _metrics(prepared, execution, number, seeds)
+    by_silo = _metrics(prepared, execution, number, seeds, secret)
     overall = (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
     return Result(
         data=federation.name,
@@ -327,8 +333,8 @@ def _result(
         per_silo=[
             {
                 "silo": silo.name,
-                "records": len(silo.train) if policy.count_is_public else None,
-                "test_records": len(silo.test) if policy.count_is_public else None,
+                "records": silo.train.units if policy.count_is_public else None,
+                "test_records": len(silo.test) if _shown(policy) else None,
                 **summary(by_silo[-1, :, place]),
             }
             for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
@@ -336,9 +342,7 @@ def _result(
         privacy=[plan.statement() for plan in plans],
         assumptions=_assumptions(asked, federation, policies),
         warnings=prepared.warnings,
-        person=person_guarantee(plans, asked.max_silos_per_subject)
-        if asked.max_silos_per_subject > 1
-        else None,
+        person=person_guarantee(plans, asked.max_silos_per_subject),
         history=[
             {"round": rounds, **summary(values)}
             for rounds, values in zip(execution.rounds, overall, strict=True)
@@ -346,6 +350,11 @@ def _result(
         seconds=seconds,
         models=None if execution.models is None else execution.models[number],
     )
+
+
+def _shown(policy: Policy) -> bool:
+    """Whether a count of records may be shown; by subject only that of subjects is public."""
+    return policy.count_is_public and (policy.unit == "record" or RECORD_COUNT in policy.public)
 
 
 def _assumptions(

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from silodp.cli.options import takes_run_options
 from silodp.cli.run import LiveProgress, note_unused
+from silodp.engines.checkpoint import check_writable
 from silodp.result import plain, write_file
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def audit(
     """
     from silodp.privacy.audit import audit as attack
 
+    if out is not None:
+        check_writable(out)  # before the work, not after
     console = Console(stderr=True, quiet=quiet)
     note_unused(given, console)
     with _Progress(console) as progress:

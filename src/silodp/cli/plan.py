@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
-from silodp.cli.run import LiveProgress, note_unused
+from silodp.cli.run import LiveProgress, note_unused, person_text
+from silodp.engines.checkpoint import check_writable
 from silodp.result import plain, write_file
 
 
@@ -32,6 +33,8 @@ def plan(
     from silodp.prepare import person_guarantee
     from silodp.run import plan as make_plan
 
+    if out is not None:
+        check_writable(out)  # before the work, not after
     console = Console(stderr=True, quiet=quiet)
     note_unused(given, console)
     with LiveProgress(console) as progress:
@@ -39,7 +42,6 @@ def plan(
         progress.stage("comparing accountants")
         rows = describe_plans(prepared, progress=progress.calibrated)
         asked = prepared.asked[0]
-        most = asked.max_silos_per_subject
         content = plain(
             {
                 "data": prepared.federations[0].name,
@@ -47,7 +49,7 @@ def plan(
                 "rounds": asked.rounds,
                 "silos": rows,
                 "warnings": prepared.warnings,
-                "person": person_guarantee(prepared.plans[0], most) if most > 1 else None,
+                "person": person_guarantee(prepared.plans[0], asked.max_silos_per_subject),
             }
         )
         if out is not None:
@@ -97,11 +99,7 @@ def _print(content: dict[str, Any]) -> None:
     )
     console.print(f"Shares of epsilon: {_shares(rows)}.", highlight=False)
     if content["person"]:
-        person = content["person"]
-        console.print(
-            f"Somebody who is in up to {person['silos']} silos: epsilon {person['epsilon']:.4g} "
-            f"at delta {person['delta']:.3g}."
-        )
+        console.print(person_text(content["person"], rows[0]["unit"]), highlight=False)
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
         console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
     for warning in content["warnings"]:

@@ -132,18 +132,25 @@ def print_results(results: list[Result]) -> None:
         )
     console.print(table)
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
-        if reason != NOT_PRIVATE:
+        if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):
             console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
     for warning in dict.fromkeys(w for result in results for w in result.warnings):
         console.print(f"[yellow]Warning:[/] {escape(warning)}.")
     for result in results:
         if result.person is not None:
-            console.print(
-                f"Somebody who is in up to {result.person['silos']} silos: epsilon "
-                f"{result.person['epsilon']:.4g} at delta {result.person['delta']:.3g}."
-            )
+            console.print(person_text(result.person, result.privacy[0]["unit"]), highlight=False)
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
         console.print(f"[dim]Assumed: {escape(assumption)}.[/]")
+
+
+def person_text(person: dict[str, Any], unit: str) -> str:
+    """What adds up for somebody in several silos."""
+    who = f"Somebody who is in up to {person['silos']} silos"
+    if unit == "record":
+        who += " (with one record in each)"
+    if person["epsilon"] in (math.inf, "inf"):
+        return f"{who}: no guarantee, because not every silo is private."
+    return f"{who}: epsilon {person['epsilon']:.4g} at delta {person['delta']:.3g}."
 
 
 def describe(result: Result) -> str:

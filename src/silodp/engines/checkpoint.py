@@ -28,6 +28,8 @@ class Checkpoint(NamedTuple):
         silos].
       state: of that part, as a flat list of arrays.
       charge: the run's name in the silos' ledgers; empty without.
+      secret: what its noise comes from, so that rounds which are done again are the same ones;
+        empty if that is a seed.
     """
 
     fingerprint: str
@@ -36,6 +38,7 @@ class Checkpoint(NamedTuple):
     history: list[np.ndarray]
     state: list[np.ndarray]
     charge: str
+    secret: bytes
 
 
 class Place:
@@ -45,7 +48,8 @@ class Place:
         """Checks at once, before any work is done, that the folder can be used."""
         self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
         self.charge = ""  # the run's name in the silos' ledgers, if it has one
-        _check_writable(folder)
+        self.secret = b""  # what its noise comes from, if not a seed
+        check_writable(folder)
         if not overwrite and (folder / RESULT_FILE).exists():
             raise SilodpError(
                 f"{folder} holds a finished run: choose another --out, or replace it with "
@@ -64,8 +68,17 @@ class Place:
         return self._found is not None
 
     def begin(self, fingerprint: str) -> Checkpoint | None:
-        """Where to go on from, if anywhere; what is to be overwritten goes now."""
+        """Where to go on from, if anywhere."""
         self._fingerprint = fingerprint
+        if self._found is not None and self._found.fingerprint != fingerprint:
+            raise SilodpError(
+                f"{self.folder} holds an interrupted run with other options, budgets or records: "
+                "resume it with the same, or start anew with --overwrite."
+            )
+        return self._found
+
+    def open(self) -> None:
+        """The run starts: the folder is made, and what is to be overwritten goes."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -73,12 +86,6 @@ class Place:
         if self._overwrite:
             self.clear()
             (self.folder / RESULT_FILE).unlink(missing_ok=True)
-        if self._found is not None and self._found.fingerprint != fingerprint:
-            raise SilodpError(
-                f"{self.folder} holds an interrupted run with other options, budgets or records: "
-                "resume it with the same, or start anew with --overwrite."
-            )
-        return self._found
 
     def save(
         self, chunk: int, done: int, history: list[np.ndarray], state: list[np.ndarray]
@@ -91,6 +98,7 @@ class Place:
             "parts": len(history),
             "leaves": len(state),
             "charge": self.charge,
+            "secret": self.secret.hex(),
         }
         arrays = {f"history{i}": a for i, a in enumerate(history)}
         arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
@@ -112,8 +120,8 @@ class Place:
             left.unlink(missing_ok=True)
 
 
-def _check_writable(folder: Path) -> None:
-    """Nothing is made yet: the run may still be refused for other reasons."""
+def check_writable(folder: Path) -> None:
+    """Refuses a folder that cannot be written to. Makes nothing: there may be other reasons."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
         raise SilodpError(f"{there} is a file, not a folder: choose another --out.")
@@ -140,6 +148,7 @@ def load(folder: Path) -> Checkpoint | None:
                 [file[f"history{i}"] for i in range(about["parts"])],
                 [file[f"state{i}"] for i in range(about["leaves"])],
                 about["charge"],
+                bytes.fromhex(about["secret"]),
             )
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise SilodpError(

@@ -58,7 +58,7 @@ def run_debug(
 
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
     method = job.build(setting.options)
-    key = jnp.asarray(run_key(seed, job.entropy))
+    key = jnp.asarray(run_key(seed, job.secret))
     first = init_key(key)
     server, fresh = method.init(job.model.init(first), first)
     states = [fresh] * len(federation.silos)

@@ -137,11 +137,17 @@ def check_equal_shapes(federations: Sequence[Federation]) -> None:
 
 
 # The model and the method are named instead; an array's text leaves numbers out.
-_NOT_IN_FINGERPRINT = ("model", "method", "weights")
+_NOT_IN_FINGERPRINT = ("model", "method", "weights", "secret")
 
 
 def fingerprint(
-    job: Job, seeds: Sequence[int], federations: Sequence[Federation], settings: Sequence[Setting]
+    job: Job,
+    seeds: Sequence[int],
+    federations: Sequence[Federation],
+    settings: Sequence[Setting],
+    *,
+    evaluate_every: int,
+    engine: str,
 ) -> str:
     """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
     digest = hashlib.sha256()
@@ -153,6 +159,8 @@ def fingerprint(
         job.weights.tolist(),
         list(seeds),
         settings,
+        evaluate_every,
+        engine,
     )
     digest.update(repr(about).encode())
     for silo in (silo for federation in federations for silo in federation.silos):
@@ -193,6 +201,7 @@ def _train(
             while done < rounds[-1]:
                 evaluation = rounds[len(evaluations)]
                 stop = min(done + at_once, evaluation)
+                assert stop > done, "rounds that were paid for are not trained again"
                 began = time.perf_counter()
                 state, metric = simulation.advance(state, done, stop, stop == evaluation)
                 ended = time.perf_counter()

@@ -14,7 +14,7 @@ from silodp.models import Model, with_error_as_loss
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Schedule, SiloRecords
-from silodp.privacy.randomness import Entropy, selection_words
+from silodp.privacy.randomness import selection_words
 from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
 from silodp.privacy.training import PassShape, Regulariser, training_pass
 from silodp.subjects import by_subject
@@ -46,7 +46,7 @@ class Job:
       select_score: what they go by.
       select_bound: the largest loss that counts in them.
       metric_bound: the largest score of a test record that counts in the metric.
-      entropy: where keys come from.
+      secret: what keys come from, with the seed; empty: from the seed alone.
     """
 
     model: Model
@@ -62,7 +62,7 @@ class Job:
     select_score: SelectScore = "loss"
     select_bound: float = 1.0
     metric_bound: float = float("inf")
-    entropy: Entropy = "seed"
+    secret: bytes = field(default=b"", repr=False)
 
     def build(self, options: dict[str, Any]) -> Method:
         """The method with these options (which may be traced)."""

@@ -194,7 +194,8 @@ def silo_noise(job: Job, plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
         select = sharpness(plan.select_epsilon, plan.relation, plan.records)
         if not plan.private:
             return np.inf, 0.0, 0.0, select
-        grain = grain_of(job.clip, plan.noise_multiplier, plan.batch)
+        largest = plan.batch * plan.most / plan.records
+        grain = grain_of(job.clip, plan.noise_multiplier, largest)
         scale = job.clip * plan.noise_multiplier * widening(job.clip, grain, job.parameters)
         return job.clip, scale, grain, select
 

@@ -76,7 +76,7 @@ class Simulation:
         fixed = (
             tuple(group_data(job, group, federations, settings) for group in groups),
             knobs_of(settings),
-            np.stack([run_key(number, job.entropy) for number in seeds]),
+            np.stack([run_key(number, job.secret) for number in seeds]),
             np.asarray(job.weights[members], np.float32),
         )
         self._fixed = _placed(fixed, fixed_specs, mesh)
@@ -98,7 +98,7 @@ class Simulation:
     def reseed(self, seeds: Sequence[int]) -> None:
         """From now on runs other seeds (no more than before) on the same records."""
         data, knobs, keys, weights = self._fixed
-        fresh = [run_key(number, self._job.entropy) for number in _filled(seeds, len(keys))]
+        fresh = [run_key(number, self._job.secret) for number in _filled(seeds, len(keys))]
         self._fixed = (data, knobs, jax.device_put(np.stack(fresh), keys.sharding), weights)
 
     def initial_state(self) -> State:

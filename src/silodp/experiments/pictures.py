@@ -58,7 +58,7 @@ def draw_spending(plans: Sequence[SiloPlan], path: Path) -> Path:
     figure, (axes,) = new_figure(6.4, 4.2)
     budgets = by_budget(plans)
     # More lines than colours would not be told apart: every so many of them.
-    step = -(-len(budgets) // len(COLOURS))
+    step = max(1, -(-len(budgets) // len(COLOURS)))
     for colour, (budget, same) in zip(COLOURS, list(budgets.items())[::step], strict=False):
         rounds, spent = spending_curve(same[len(same) // 2])
         label = f"budget {budget}: {len(same)} silo{'s' * (len(same) > 1)}"

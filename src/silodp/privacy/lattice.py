@@ -23,8 +23,11 @@ _BITS = 23
 _REACH = 10.0
 
 
-def grain_of(clip: float, noise_multiplier: float, batch: int) -> float:
-    """The spacing of the lattice: the least power of two with which everything stays exact."""
+def grain_of(clip: float, noise_multiplier: float, batch: float) -> float:
+    """The spacing of the lattice: the least power of two with which everything stays exact.
+
+    `batch` is the largest number of records that may be expected in a step.
+    """
     drawn = batch + _REACH * math.sqrt(batch)
     largest = clip * (drawn + _REACH * noise_multiplier)
     return 2.0 ** math.ceil(math.log2(largest) - _BITS)

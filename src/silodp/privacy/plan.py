@@ -27,7 +27,7 @@ from silodp.privacy.sampling import (
     overflow_chance,
     slots_for,
 )
-from silodp.privacy.selection import SelectMechanism, selection_event
+from silodp.privacy.selection import MOST_SELECTING, SelectMechanism, selection_event
 from silodp.privacy.statistics import gaussian_event
 from silodp.privacy.training import training_event
 
@@ -94,6 +94,7 @@ class SiloPlan:
       relation: which silos are neighbours.
       records: n_k as far as it is public; batch, steps and rate follow from it.
       held: how many are really there. Not for publication.
+      most: how many may be there, which is public.
       batch: b_k, the expected batch, and what noisy sums are divided by.
       epochs: of one training pass.
       steps: of one training pass.
@@ -118,6 +119,7 @@ class SiloPlan:
     relation: Relation
     records: int
     held: int
+    most: int
     batch: int
     epochs: int
     steps: int
@@ -265,7 +267,18 @@ def _draft(
 ) -> SiloPlan:
     """A plan whose training noise is yet to be calibrated."""
     n = policy.counted(held)
+    most = n if policy.count_is_public else 2 * n
     check_delta(silo, policy, n)
+    if held > most:
+        raise SilodpError(
+            f"Silo {silo!r}: its policy gives records = {n} as a stand-in for their number, which "
+            "is less than half of it: give a number nearer to it."
+        )
+    if schedule.select_rounds and held > MOST_SELECTING:
+        raise SilodpError(
+            f"Silo {silo!r} has {held} {policy.unit}s, more than the {MOST_SELECTING} over which "
+            "a selection's score can be summed: use a method without selection."
+        )
     if n < settings.batch_size and settings.small_silos == "refuse":
         raise SilodpError(
             f"Silo {silo!r} has {n} training {policy.unit}s, fewer than the batch size "
@@ -289,6 +302,7 @@ def _draft(
         relation=policy.relation,
         records=n,
         held=held,
+        most=most,
         batch=batch,
         epochs=settings.epochs,
         steps=steps,

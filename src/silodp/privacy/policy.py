@@ -151,7 +151,10 @@ def _number(field: str, value: object, where: str) -> float:
             f"{where} {field} is {value!r}, which is not a number: write it without quotes, as in "
             f"{field} = {example}."
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise SilodpError(f"{where} {field} is beyond all numbers: give a smaller one.") from None
 
 
 def _epsilon(field: str, value: object, where: str) -> float:

@@ -6,6 +6,7 @@ of all silos in one operation: random numbers are the larger part of the work of
 step, and by far of the time to compile it.
 """
 
+import hmac
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -134,18 +135,28 @@ Entropy = Literal["seed", "os"]
 """Where keys come from: a seed (whoever knows it knows the noise), or the operating system."""
 
 
-def run_key(seed: int, entropy: Entropy) -> np.ndarray:
-    """The key of a run: two words. From the operating system it is never the same, nor kept."""
-    if entropy == "os":
-        return np.frombuffer(secrets.token_bytes(8), np.uint32)
+def new_secret(entropy: Entropy) -> bytes:
+    """What a run's noise comes from: of the operating system, or nothing where the seed will do."""
+    return secrets.token_bytes(32) if entropy == "os" else b""
+
+
+def run_key(seed: int, secret: bytes) -> np.ndarray:
+    """The key of the run of that seed: two words."""
+    if secret:
+        return np.frombuffer(_derived(secret, seed, "run")[:8], np.uint32)
     return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
 
 
-def host_random(seed: int, entropy: Entropy, purpose: str) -> np.random.Generator:
+def host_random(seed: int, secret: bytes, purpose: str) -> np.random.Generator:
     """Randomness for what is released once a run, on the host."""
-    if entropy == "os":
-        return np.random.Generator(np.random.Philox(int.from_bytes(secrets.token_bytes(32))))
+    if secret:
+        own = int.from_bytes(_derived(secret, seed, purpose), "big")
+        return np.random.Generator(np.random.Philox(own))
     return np.random.default_rng([seed, *purpose.encode()])
+
+
+def _derived(secret: bytes, seed: int, purpose: str) -> bytes:
+    return hmac.digest(secret, f"{seed} {purpose}".encode(), "sha256")
 
 
 def _noise(words: Array) -> Array:

@@ -28,6 +28,8 @@ SelectScore = Literal["error", "loss"]
 
 # Scores are counted in whole steps, so that their sums are exact whatever their order.
 _STEPS = 2**12
+# So many records' scores add up to what a 32-bit number holds.
+MOST_SELECTING = 2**31 // _STEPS - 1
 # Single precision moves the (logarithm of the) odds of two candidates by less than this: rounding
 # of noise that is below 64, and of scores no farther than 64 apart. Charged for.
 SELECT_SLACK = 2.0**-15
