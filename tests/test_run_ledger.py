@@ -267,8 +267,7 @@ def test_an_interrupted_run_goes_on_as_it_was_or_not_at_all(tmp_path, other):
 
 def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
     """The secret is kept with the checkpoint: statistics and rounds are not drawn anew."""
-    from silodp import run as running
-
+    running = sys.modules["silodp.run"]  # the module, not the function
     seen, keys = [], []
     moments, run_key = running.noisy_moments, simulation.run_key
     monkeypatch.setattr(running, "noisy_moments", lambda *a: seen.append(moments(*a)) or seen[-1])
