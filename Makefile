@@ -27,6 +27,7 @@ format: $(VENV)/dev
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.throughput --json runs/bench.json
+	$(BIN)/python -m benchmarks.privacy
 
 clean:
 	rm -rf $(VENV)

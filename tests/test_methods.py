@@ -23,10 +23,10 @@ def models(federation=None, **options):
 @pytest.mark.parametrize("regulariser", ["outside", "inside"])
 @pytest.mark.parametrize("epsilon", [4, math.inf])
 def test_lambda_zero_is_local_training(regulariser, epsilon):
+    """Outside the clip to the last bit; inside, the compiled program rounds in another order."""
     options = {"regulariser": regulariser, "epsilon": epsilon}
-    np.testing.assert_array_equal(
-        models(method="mrmtl", lam=0, **options), models(method="local", **options)
-    )
+    pulled, alone = models(method="mrmtl", lam=0, **options), models(method="local", **options)
+    np.testing.assert_allclose(pulled, alone, atol=0 if regulariser == "outside" else 1e-6, rtol=0)
 
 
 def test_finetune_fraction_zero_is_local_and_one_is_fedavg():

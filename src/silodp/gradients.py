@@ -67,7 +67,7 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         total = x.T @ jnp.where(column > 0, column * residual, 0.0)
         if offset is None:
             return total
-        # A pull of zero must change nothing, not even a last digit.
+        # A pull of zero must change nothing.
         return jnp.where(jnp.any(offset != 0), pulled_sum(x, residual, mask, clip, offset), total)
 
     def pulled_sum(x, residual, mask, clip, offset):
