@@ -128,6 +128,30 @@ def test_a_run_that_fails_before_training_is_void(monkeypatch, tmp_path):
     assert remaining(tmp_path, "silo 0")["spent_epsilon"] == 0
 
 
+def test_a_run_that_fails_while_training_stays_charged(tmp_path):
+    """In either engine: records were asked, whatever came of it."""
+    for engine in ("simulation", "debug"):
+
+        class Failing(execution.Reporter):
+            def trained(self, done, total, metric):
+                raise RuntimeError("in the middle of it")
+
+        with pytest.raises(RuntimeError):
+            silodp.run(
+                federation=small(sizes=(40,)),
+                epsilon=2,
+                delta=1e-4,
+                rounds=2,
+                batch_size=16,
+                evaluate_every=1,
+                engine=engine,
+                ledger=tmp_path / engine,
+                reporter=Failing(),
+            )
+        assert [list(silo.values()) for silo in charged(tmp_path / engine)] == [["open"]]
+        assert remaining(tmp_path / engine, "silo 0")["spent_epsilon"] > 1.9
+
+
 def test_noise_is_secret_and_never_the_same(tmp_path):
     options = {"federation": small(), "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
     runs = [silodp.run(**options, entropy="os", keep_models=True).models for _ in range(2)]

@@ -37,6 +37,7 @@ COUNTS_ARE_PUBLIC = (
 TEST_IS_NOT_COVERED = (
     "epsilon protects training records; metrics on test records are computed without noise"
 )
+ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
 
 
@@ -368,6 +369,7 @@ def _assumptions(
         assumed.append(TEST_IS_NOT_COVERED)
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
-    if asked.entropy == "seed" and any(math.isfinite(policy.epsilon) for policy in policies):
-        assumed.append(NOISE_FROM_A_SEED)
+    if any(math.isfinite(policy.epsilon) for policy in policies):
+        assumed += [ONE_RUN_EACH] if asked.seeds > 1 else []
+        assumed += [NOISE_FROM_A_SEED] if asked.entropy == "seed" else []
     return assumed

@@ -74,25 +74,15 @@ def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
     left = delta - _lost(merged)
     if len(merged) == 1 and isinstance(merged[0], Steps) and merged[0].sampling == 1:
         return get_epsilon_gaussian(relative_noise(merged[0], relation), left)
-    grid = _grid_step(merged, relation)
-    bound = _compose(merged, grid, relation, 0).get_epsilon_for_delta(left)
-    if relation == "add-remove" and any(isinstance(step, TruncatedSteps) for step in merged):
-        # How often samples are cut depends on the larger of the two neighbours, which is this
-        # silo's data, or its data with one record more.
-        more = _compose(merged, grid, relation, 1).get_epsilon_for_delta(left)
-        return max(bound, more)
-    return bound
+    return max(pair.get_epsilon_for_delta(left) for pair in _pairs(merged, relation))
 
 
 def deltas(steps: Sequence[Step], epsilons: np.ndarray, relation: Relation) -> np.ndarray:
     """By how much the composed pair diverges at each epsilon: the other way round, and as safe."""
     merged = merge_unsampled(steps)
-    grid = _grid_step(merged, relation)
-    worst = np.zeros(len(epsilons))
-    for more in (0, 1):
-        pair = _compose(merged, grid, relation, more)
-        worst = np.maximum(worst, np.asarray(pair.get_delta_for_epsilon(epsilons.tolist())))
-    return np.minimum(worst + _lost(merged), 1.0)
+    asked = epsilons.tolist()
+    found = [np.asarray(p.get_delta_for_epsilon(asked)) for p in _pairs(merged, relation)]
+    return np.minimum(np.max(found, axis=0) + _lost(merged), 1.0)
 
 
 def _count(steps: Sequence[Step]) -> int:
@@ -106,6 +96,15 @@ def _lost(steps: Sequence[Step]) -> float:
     delta 1e-12 over 1e5 steps.
     """
     return 2 * _ROUNDING * (_count(steps) + 100)
+
+
+def _pairs(steps: Sequence[Step], relation: Relation) -> list[PrivacyLossDistribution]:
+    """The composed pairs, the worst of which counts."""
+    grid = _grid_step(steps, relation)
+    # How often samples are cut depends on the larger of the two neighbours, which is this silo's
+    # data, or its data with one record more.
+    cut = relation == "add-remove" and any(isinstance(step, TruncatedSteps) for step in steps)
+    return [_compose(steps, grid, relation, more) for more in ((0, 1) if cut else (0,))]
 
 
 def _compose(
