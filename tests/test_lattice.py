@@ -1,17 +1,21 @@
 """The lattice on which noisy sums are released."""
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from federations import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import silodp
+from silodp.engines.layout import silo_noise
 from silodp.models import get_model
 from silodp.privacy.lattice import grain_of, on_lattice, widening
+from silodp.run import job_of
 
 
 @settings(max_examples=200, deadline=None)
@@ -67,6 +71,20 @@ def test_the_error_of_summing_is_within_half_a_grain(same_sign, batch):
     rows = np.concatenate([np.float64(np.float32(x)), np.ones((batch, 1))], axis=1)
     exact = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).sum(0)
     assert np.abs(np.asarray(total) - exact).max() <= grain_of(clip, 0.5, batch) / 2
+
+
+def test_the_engine_adds_what_rounding_costs():
+    """The noise in use is the plan's, widened for the lattice in use: at 40,000 parameters 1 %."""
+    federation = small(sizes=(40, 40))
+    prepared = silodp.plan(federation=federation, epsilon=3, delta=1e-4, rounds=2, batch_size=16)
+    job = replace(job_of(prepared), model=get_model("linear", "regression", (40_000,)))
+    noise = silo_noise(job, [[plan] for plan in prepared.plans[0]])
+    for place, plan in enumerate(prepared.plans[0]):
+        grain = grain_of(job.clip, plan.noise_multiplier, plan.batch)
+        assert noise.grain[place, 0] == grain
+        moved = job.clip + 2 * grain * math.sqrt(40_001)
+        assert noise.scale[place, 0] == pytest.approx(plan.noise_multiplier * moved, rel=1e-6)
+        assert noise.scale[place, 0] > 1.003 * plan.noise_multiplier * job.clip
 
 
 def test_what_a_silo_sends_lies_on_the_lattice():

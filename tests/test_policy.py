@@ -98,6 +98,7 @@ def test_no_privacy_may_be_asked_for(read, written):
         ("[silos]\nHarbour = 3", ['[silos."Harbour"] must be a table']),
         ("[silos.North clinic]\nepsilon = 1", ["not valid TOML", "line 1", "quotes"]),
         ("epsilon = " + "9" * 5000, ["not valid TOML"]),
+        ("epsilon = 3", ["epsilon stands outside all tables", "[default]", "folder"]),
     ],
 )
 def test_errors_name_the_file_the_place_and_the_remedy(read, text, words):

@@ -51,6 +51,12 @@ _Tables = tuple[dict[str, Any], dict[str, dict[str, Any]]]
 def _read_file(path: Path, silos: Sequence[str]) -> _Tables:
     """[default], and the table of each silo that has one."""
     file = _read_toml(path)
+    for field in FIELDS:
+        if field in file:
+            raise SilodpError(
+                f"{path}: {field} stands outside all tables: write it below [default], or give the "
+                "folder that holds the silos' own files."
+            )
     _refuse_unknown(f"{path}:", file, (_DEFAULT, "silos"), "table")
     everyone = _table(f"{path}: [default]", file.get(_DEFAULT, {}))
     tables = file.get("silos", {})
