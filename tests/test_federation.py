@@ -1,5 +1,7 @@
 """Whatever reaches an engine is whole; whatever is not is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from federations import small
@@ -152,3 +154,12 @@ def test_features_must_keep_to_their_public_bound():
     for bound in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(SilodpError, match="feature_bound is"):
             Federation("f", silos, "regression", feature_bound=bound)
+
+
+def test_class_names_are_of_all_classes():
+    federation = small("multiclass")
+    assert replace(federation, class_names=("a", "b", "c")).class_names == ("a", "b", "c")
+    with pytest.raises(SilodpError, match="2 names for 3 classes"):
+        replace(federation, class_names=("a", "b"))
+    with pytest.raises(SilodpError, match="1 names for 0 classes"):
+        replace(small("regression"), class_names=("a",))

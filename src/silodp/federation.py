@@ -6,7 +6,7 @@ whole: finite numbers, one shape, labels that fit the task, no empty silo.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -34,6 +34,7 @@ class Records:
     """Records of one silo: `x` is [n, *input_shape]; `y` is [n].
 
     `y` holds real numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass).
+    `x` holds numbers, or (in a federation that says so by `pixels`) images in one byte a value.
     `subject` [n] is the number of the person that each record is about, where a person may have
     several: from 0, without gaps, within these records alone.
     """
@@ -83,6 +84,9 @@ class Federation:
       declared: the kinds of public knowledge that loading made use of: what a feature may hold (its
         bounds or levels), the range of the labels, the list of the classes.
       feature_bound: a public bound on |x| of every feature, where preprocessing guarantees one.
+      pixels: of images that are kept in one byte a value (dtype uint8), what 0 and 255 stand for.
+        They take a quarter of the memory, and become numbers where a model uses them.
+      class_names: of a classification, in the order of the labels, where they have names.
     """
 
     name: str
@@ -92,11 +96,18 @@ class Federation:
     uncovered: tuple[str, ...] = ()
     declared: tuple[PublicKnowledge, ...] = ()
     feature_bound: float | None = None
+    pixels: tuple[float, float] | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self):
-        object.__setattr__(
-            self, "silos", tuple(_as_float32(silo, self.task) for silo in self.silos)
+        silos = tuple(
+            _in_own_types(silo, self.task, self.pixels is not None) for silo in self.silos
         )
+        object.__setattr__(self, "silos", silos)
+        if self.pixels is not None:
+            if "feature bounds" not in self.declared:
+                object.__setattr__(self, "declared", ("feature bounds", *self.declared))
+            object.__setattr__(self, "feature_bound", float(max(map(abs, self.pixels))))
         check_federation(self)
 
     @property
@@ -108,6 +119,18 @@ class Federation:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one record's features."""
         return self.silos[0].train.x.shape[1:]
+
+    def decoded(self) -> "Federation":
+        """The same federation with images as numbers: four times the memory."""
+        if self.pixels is None:
+            return self
+        low, high = self.pixels
+
+        def numbers(records: Records) -> Records:
+            return replace(records, x=pixel_values(records.x.astype(np.float32), low, high))
+
+        silos = (Silo(silo.name, numbers(silo.train), numbers(silo.test)) for silo in self.silos)
+        return replace(self, silos=tuple(silos), pixels=None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,8 +158,15 @@ class Federation:
         return np.array([silo.train.units for silo in self.silos])
 
 
-def _as_float32(silo: Silo, task: Task) -> Silo:
-    """Features as float32, labels as float32 or (multiclass) int32, subjects as int32."""
+def pixel_values(x, low: float, high: float):
+    """What pixels from 0 to 255 stand for; for arrays of numpy and of JAX."""
+    return low + (high - low) / 255 * x
+
+
+def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
+    """Features as float32 (pixels as uint8), labels as float32 or (multiclass) int32, subjects as
+    int32.
+    """
 
     def convert(records: Records, part: str) -> Records:
         for field in ("x", "y"):
@@ -162,7 +192,13 @@ def _as_float32(silo: Silo, task: Task) -> Silo:
             # Before they become int32, in which a number too large would pass for another.
             _check_subjects(f"Silo {silo.name!r}: {part}", subject, y.shape[:1])
             subject = subject.astype(np.int32)
-        return Records(np.asarray(records.x).astype(np.float32), y, subject)
+        x = np.asarray(records.x)
+        if pixels and x.dtype != np.uint8:
+            raise SilodpError(
+                f"Silo {silo.name!r}: {part} x has dtype {x.dtype}, but by pixels it is said "
+                "to hold images in one byte a value: give uint8, or leave out pixels."
+            )
+        return Records(x if pixels else x.astype(np.float32), y, subject)
 
     return Silo(silo.name, convert(silo.train, "train"), convert(silo.test, "test"))
 
@@ -211,7 +247,18 @@ def _check_public(federation: Federation) -> None:
                 f"Federation {federation.name!r}: declared holds {kind!r}: choose from "
                 f"{', '.join(get_args(PublicKnowledge))}."
             )
-    bound = federation.feature_bound
+    pixels, bound = federation.pixels, federation.feature_bound
+    if pixels is not None and not -np.inf < pixels[0] < pixels[1] < np.inf:
+        raise SilodpError(
+            f"Federation {federation.name!r}: pixels are {pixels!r}: give what 0 and 255 stand "
+            "for, the lower number first."
+        )
+    classes = 2 if federation.task == "binary" else federation.num_classes
+    if federation.class_names and len(federation.class_names) != classes:
+        raise SilodpError(
+            f"Federation {federation.name!r}: class_names has {len(federation.class_names)} names "
+            f"for {classes} classes: name each once, or none."
+        )
     if bound is not None and not 0 < bound < np.inf:
         raise SilodpError(
             f"Federation {federation.name!r}: feature_bound is {bound!r}: give a number above 0, "
@@ -257,20 +304,10 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "
             "features, at least one."
         )
-    for field, array in (("x", records.x), ("y", records.y)):
-        bad = ~np.isfinite(array)
-        if bad.any():
-            row = int(np.argwhere(bad)[0][0])
-            raise SilodpError(
-                f"{where} {field} holds {int(bad.sum())} NaN or infinite values (the first in "
-                f"record {row}): drop or fill those records."
-            )
-        if np.abs(array).max(initial=0) > _LARGEST:
-            row = int(np.argwhere(np.abs(array) > _LARGEST)[0][0])
-            raise SilodpError(
-                f"{where} {field} holds values beyond {_LARGEST:g} (the first in record {row}), "
-                "whose gradients single precision cannot hold: scale them."
-            )
+    _check_numbers(f"{where} y", records.y)
+    if federation.pixels is not None:
+        return  # every byte stands for a number within the bound
+    _check_numbers(f"{where} x", records.x)
     bound = federation.feature_bound
     if bound is not None:
         # Single precision rounds; more than that is not within the bound.
@@ -281,6 +318,22 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
                 f"{where} x holds {int(outside.sum())} values beyond the feature_bound {bound:g} "
                 f"(the first in record {row}): clip the features to it, or declare no bound."
             )
+
+
+def _check_numbers(where: str, array: np.ndarray) -> None:
+    bad = ~np.isfinite(array)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        raise SilodpError(
+            f"{where} holds {int(bad.sum())} NaN or infinite values (the first in record {row}): "
+            "drop or fill those records."
+        )
+    if np.abs(array).max(initial=0) > _LARGEST:
+        row = int(np.argwhere(np.abs(array) > _LARGEST)[0][0])
+        raise SilodpError(
+            f"{where} holds values beyond {_LARGEST:g} (the first in record {row}), whose "
+            "gradients single precision cannot hold: scale them."
+        )
 
 
 def _check_classes(federation: Federation, silo: Silo) -> None:

@@ -15,7 +15,7 @@ from jax import Array
 
 from silodp import convnet
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Task
+from silodp.federation import Task, pixel_values
 from silodp.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
 
 Params = Any
@@ -99,6 +99,32 @@ def score(task: Task, outputs: Array, y: Array) -> Array:
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
     return model._replace(loss=lambda outputs, y: 1.0 - score(model.task, outputs, y))
+
+
+def on_pixels(model: Model, low: float, high: float) -> Model:
+    """The model for images in one byte a value, of which 0 and 255 stand for `low` and `high`.
+
+    A heavy model gets them as numbers batch by batch, so that a silo's records stay small; any
+    other once for each silo. Features that are numbers already stay as they are.
+    """
+
+    def numbers(x: Array) -> Array:
+        return pixel_values(x.astype(jnp.float32), low, high) if x.dtype == jnp.uint8 else x
+
+    if not model.heavy:
+        return model._replace(prepare=lambda x: model.prepare(numbers(x)))
+
+    def clipped_sum(params, features, y, mask, clip, offset=None):
+        return model.clipped_sum(params, features_of(features), y, mask, clip, offset)
+
+    def features_of(x: Array) -> Features:
+        return model.prepare(numbers(x))
+
+    return model._replace(
+        prepare=lambda x: x,
+        apply=lambda params, x: model.apply(params, features_of(x)),
+        clipped_sum=clipped_sum,
+    )
 
 
 def _linear(

@@ -14,7 +14,7 @@ from silodp.engines.execution import Reporter, check_equal_shapes, evaluated_rou
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation
 from silodp.methods import MethodEntry, get_method
-from silodp.models import Model, get_model
+from silodp.models import Model, get_model, on_pixels
 from silodp.options import RunOptions
 from silodp.privacy.accounting import Accountant
 from silodp.privacy.across_silos import composed_guarantee
@@ -104,6 +104,8 @@ def prepare(
             f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
             "a model for that task."
         )
+    if first.pixels is not None:
+        model = on_pixels(model, *first.pixels)
     if asked[0].select_score == "error" and first.task == "regression":
         raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
     _check_side_queries(asked, first)

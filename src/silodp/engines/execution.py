@@ -163,6 +163,7 @@ def fingerprint(
         engine,
     )
     digest.update(repr(about).encode())
+    digest.update(repr(federations[0].pixels).encode())
     for silo in (silo for federation in federations for silo in federation.silos):
         for array in (silo.train.x, silo.train.y, silo.train.subject, silo.test.x, silo.test.y):
             if array is not None:
@@ -253,6 +254,8 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
     """Seeds and settings in blocks whose records and working arrays fit memory."""
     first = federations[0]
     records = sum(silo.train.x.nbytes + silo.test.x.nbytes for silo in first.silos)
+    if first.pixels is not None and not job.model.heavy:
+        records *= 5  # the bytes, and the numbers that the model makes of them
     # Padding to groups of like size adds about a quarter.
     a_seed = 2.5 * records
     slots = sum(plan.slots for plan in settings[0].plans)

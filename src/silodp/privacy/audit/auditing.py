@@ -297,7 +297,7 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
     place = int(np.argmin(federation.unit_counts)) if silo is None else names.index(silo)
     company = [number for number in range(len(names)) if number != place][:others]
     kept = sorted([place, *company])
-    few = replace(federation, silos=tuple(federation.silos[number] for number in kept))
+    few = replace(federation, silos=tuple(federation.silos[number] for number in kept)).decoded()
     prepared = prepared._replace(
         federations=[few],
         policies=[tuple(prepared.policies[0][number] for number in kept)],
