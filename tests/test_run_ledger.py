@@ -63,9 +63,11 @@ def test_refused_before_any_record_is_read(cli, sentence, tmp_path):
     table.write_bytes(b"\xff\xfe\x00 not a table")
     assert "would still fit" in sentence(cli("run", *given))
     assert "would still fit" in sentence(cli("plan", *given))
-    error = sentence(cli("run", *given, *lifetime(9)))
-    assert "would still fit" not in error
-    assert str(table) in error
+    # With more to spend, or of other records, it is not known before.
+    for more in (lifetime(9), ("--density", "0.9")):
+        error = sentence(cli("run", *given, *more))
+        assert "would still fit" not in error
+        assert str(table) in error
 
 
 def test_every_seed_is_a_run_of_its_own(tmp_path):

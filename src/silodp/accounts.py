@@ -5,6 +5,7 @@ Off by default in simulation; `--ledger DIR` turns it on.
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from silodp.privacy.ledger import SUFFIX, Ledger, ledger_paths, read_path
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import Allowance
+from silodp.result import plain
 
 
 class Account(NamedTuple):
@@ -112,6 +114,7 @@ def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
         "summary": f"{asked.method} on {asked.data}{seeds}, {plan.records} {plan.unit}s, noise "
         f"{plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
         "data": asked.data,
+        "data_options": _which_records(asked),
         "method": asked.method,
         "model": asked.model,
         "seeds": asked.seeds,
@@ -138,7 +141,7 @@ def refuse_early(asked: RunOptions) -> None:
         return
     ledgers = [read_path(path) for path in ledger_paths(asked.ledger)]
     # A folder may hold the ledgers of others too: only those that these data were charged to count.
-    ledgers = [ledger for ledger in ledgers if _last_about(ledger).get("data") == asked.data]
+    ledgers = [ledger for ledger in ledgers if _is_about(_last_about(ledger), asked)]
     counts = {ledger.silo: _last_about(ledger)["records"] for ledger in ledgers}
     if not counts:
         return
@@ -158,6 +161,20 @@ def refuse_early(asked: RunOptions) -> None:
     except SilodpError:
         return  # the ledgers are of other silos than the data: what is loaded will tell
     _account(asked, list(counts), plans, policies).check()
+
+
+def _is_about(about: dict[str, Any], asked: RunOptions) -> bool:
+    """Whether a charge was for the same records as are asked for now."""
+    same_data = about.get("data") == asked.data
+    return same_data and about.get("data_options") == _which_records(asked)
+
+
+def _which_records(asked: RunOptions) -> dict[str, Any]:
+    """The data options that decide which records a silo has."""
+    given = asdict(data_options(asked))
+    for name in ("data_dir", "no_cache", "preprocess"):
+        del given[name]
+    return plain({name: value for name, value in given.items() if value is not None})
 
 
 def _last_about(ledger: Ledger) -> dict[str, Any]:

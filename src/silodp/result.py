@@ -3,21 +3,24 @@
 Everything that plots or reports reads this format.
 """
 
+import io
 import json
 import math
 import os
 import platform
 import tempfile
+import zipfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from silodp.errors import SilodpError
 
-RESULT_FILE = "result.json"
+RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
 _PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 
@@ -42,8 +45,7 @@ class Result:
       history: [{"round", "mean", "std", "per_seed"}].
       seconds: what took how long.
       versions: of the software.
-      models: the personal models, if asked for: a pytree with leading axes [seeds, silos]. Kept in
-        memory only.
+      models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
     """
 
     data: str
@@ -93,8 +95,30 @@ class Result:
         return plain(content)
 
     def write(self, folder: Path) -> Path:
-        """Writes `result.json` into the folder: whole or not at all."""
+        """Writes `result.json` into the folder, and before it the models if there are any."""
+        if self.models is not None:
+            names = [silo["silo"] for silo in self.per_silo]
+            write_file(folder / MODELS_FILE, models_file(self.models, names))
         return write_file(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
+
+
+def models_file(models: Any, silos: list[str]) -> bytes:
+    """The content of `models.npz`: each array of the model [seeds, silos, ...], and the names.
+
+    An array is named after its place in the model, such as "model/conv1/w"; a lone one is "model".
+    """
+    arrays = {
+        "/".join(
+            ["model", *(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)]
+        ): a
+        for path, a in jax.tree_util.tree_leaves_with_path(models)
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:  # as np.savez does, which takes not every name
+        for name, array in {"silos": np.array(silos), **arrays}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    return content.getvalue()
 
 
 def read_result(folder: Path | str) -> Result:

@@ -35,7 +35,8 @@ COUNTS_ARE_PUBLIC = (
     "each silo's number of training records is public: it sets its weight, sampling rate and steps"
 )
 TEST_IS_NOT_COVERED = (
-    "epsilon protects training records; metrics on test records are computed without noise"
+    "epsilon protects training records as they were set apart from test records; metrics on test "
+    "records are computed without noise"
 )
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
@@ -58,7 +59,7 @@ def run(
       federation: records of the caller's own, in place of `data`: a Federation, or a function from
         a seed to one.
       custom_model: a model of the caller's own (see `silodp.custom_model`), in place of `model`.
-      keep_models: whether the result holds the personal models.
+      keep_models: whether the result holds the personal models, and `out` gets `models.npz`.
       out: folder for `result.json`, and for a checkpoint while the run goes on.
       resume: go on from the folder's checkpoint, if there is one.
       overwrite: replace what is in the folder.
@@ -273,6 +274,7 @@ def _standardised(
     """The federation with features standardised by noisy statistics of each silo."""
     bound = federation.feature_bound
     assert bound is not None
+    federation = federation.decoded()
 
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
         random = host_random(seed, secret, f"statistics {silo.name}")

@@ -27,10 +27,13 @@ class _Commands(TyperGroup):
         except SilodpError as error:
             console.print(f"[bold red]Error:[/] {escape(str(error))}")
         except KeyboardInterrupt:
-            console.print(
-                "[bold red]Interrupted.[/] If --out was given, the same command with --resume goes "
-                "on from the last checkpoint."
-            )
+            more = ""
+            if ctx.invoked_subcommand == "run":
+                more = (
+                    " If --out was given, the same command with --resume goes on from the last "
+                    "checkpoint."
+                )
+            console.print(f"[bold red]Interrupted.[/]{more}")
         raise typer.Exit(2)
 
 

@@ -101,7 +101,7 @@ def _print(content: dict[str, Any]) -> None:
     if content["person"]:
         console.print(person_text(content["person"], rows[0]["unit"]), highlight=False)
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
-        console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
+        console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason.rstrip('.'))}.")
     for warning in content["warnings"]:
         console.print(f"[yellow]Warning:[/] {escape(warning)}.")
 

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from silodp.cli.options import takes_run_options
 from silodp.engines.execution import Reporter
+from silodp.errors import SilodpError
 from silodp.methods import METHOD_OPTIONS, METHODS, get_method
 from silodp.options import RunOptions
 from silodp.privacy.plan import NOT_PRIVATE
@@ -82,16 +83,28 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is in --out.")
     ] = False,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Write the personal models to --out.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
     from silodp.run import run as train
 
+    if save_models and out is None:
+        raise SilodpError("--save-models needs a folder to write to: give --out.")
     console = Console(stderr=True, quiet=quiet)
     note_unused(given, console)
     with LiveProgress(console) as progress:
-        result = train(out=out, resume=resume, overwrite=overwrite, reporter=progress, **given)
+        result = train(
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            keep_models=save_models,
+            reporter=progress,
+            **given,
+        )
     if out is not None:
         from silodp.experiments.pictures import draw_history
 
@@ -133,7 +146,7 @@ def print_results(results: list[Result]) -> None:
     console.print(table)
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
         if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):
-            console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason)}.")
+            console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason.rstrip('.'))}.")
     for warning in dict.fromkeys(w for result in results for w in result.warnings):
         console.print(f"[yellow]Warning:[/] {escape(warning)}.")
     for result in results:

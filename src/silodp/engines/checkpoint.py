@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from silodp.errors import SilodpError
-from silodp.result import RESULT_FILE
+from silodp.result import MODELS_FILE, RESULT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
 _TEMPORARY = f".{CHECKPOINT_FILE}."
@@ -85,7 +85,8 @@ class Place:
             raise _not_writable(self.folder) from None
         if self._overwrite:
             self.clear()
-            (self.folder / RESULT_FILE).unlink(missing_ok=True)
+            for name in (RESULT_FILE, MODELS_FILE):
+                (self.folder / name).unlink(missing_ok=True)
 
     def save(
         self, chunk: int, done: int, history: list[np.ndarray], state: list[np.ndarray]
