@@ -1,7 +1,6 @@
 import contextlib
 import io
 import os
-import struct
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +9,16 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+from cell_files import row as cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.datasets import SOURCES, DataOptions, resolve
-from silodp.datasets.files import sha256_of
-from silodp.datasets.mat_files import read_cells
-from silodp.datasets.school import COLUMN_BOUNDS, FILE, read_schools, silo_names
+from silodp.datasets.cell_silos import read_cell_silos
+from silodp.datasets.files import has_checksum
+from silodp.datasets.school import COLUMN_BOUNDS, FILE
 from silodp.errors import SilodpError
+from silodp.names import numbered
 
 SCHOOL = SOURCES["school"]
 
@@ -29,13 +30,6 @@ def real():
     if not folder or not (Path(folder) / "school" / FILE.name).is_file():
         pytest.skip("SILODP_DATA has no school/school.mat")
     return DataOptions(data_dir=Path(folder))
-
-
-def cells(*arrays):
-    box = np.empty((1, len(arrays)), dtype=object)
-    for index, array in enumerate(arrays):
-        box[0, index] = array
-    return box
 
 
 def schools(sizes=(10, 25, 40), features=28, dtype="u1", seed=0):
@@ -62,19 +56,23 @@ SMALL_FILES = {compressed: small_file(compressed) for compressed in (False, True
 # --- the real file
 
 
+def real_schools(options):
+    path = options.data_dir / "school" / FILE.name
+    return list(read_cell_silos("school", "school", path).values())
+
+
 def test_real_file(real):
-    path = real.data_dir / "school" / FILE.name
-    assert sha256_of(path) == FILE.sha256
-    raw = read_schools(path)
+    assert has_checksum(real.data_dir / "school" / FILE.name, FILE.checksum)
+    raw = real_schools(real)
     assert len(raw) == 139
-    assert {x.shape[1] for x, _ in raw} == {28}
-    assert sum(len(y) for _, y in raw) == 15362
-    scores = np.concatenate([y for _, y in raw])
+    assert {school.x.shape[1] for school in raw} == {28}
+    assert sum(map(len, raw)) == 15362
+    scores = np.concatenate([school.y for school in raw])
     assert (scores.min(), scores.max()) == (1, 70)
 
 
 def test_real_file_has_the_columns_of_the_code_book(real):
-    x = np.concatenate([x for x, _ in read_schools(real.data_dir / "school" / FILE.name)])
+    x = np.concatenate([school.x for school in real_schools(real)])
     low, high = np.array(COLUMN_BOUNDS).T
     assert ((x >= low) & (x <= high)).all()
     # Year, gender, school gender and denomination: one indicator of each group is 1 at most.
@@ -102,21 +100,44 @@ def test_real_federation(real):
     assert paper.feature_bound is None
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_real_split_and_scaling_equal_scikit_learn(real, seed):
+# The appendix's three splits; the first is the one of the paper's figures.
+@pytest.mark.parametrize(("seed", "fraction"), [(0, 0.2), (3, 0.2), (0, 0.5), (0, 0.8)])
+def test_real_split_and_scaling_equal_scikit_learn(real, seed, fraction):
     model_selection = pytest.importorskip("sklearn.model_selection")
     preprocessing = pytest.importorskip("sklearn.preprocessing")
-    raw = read_schools(real.data_dir / "school" / FILE.name)
-    federation = SCHOOL.load(seed, replace(real, preprocess="paper"))
-    for silo, (x, y) in zip(federation.silos, raw, strict=True):
+    options = replace(real, preprocess="paper", test_fraction=fraction)
+    federation = SCHOOL.load(seed, options)
+    for silo, school in zip(federation.silos, real_schools(real), strict=True):
         x_train, x_test, y_train, y_test = model_selection.train_test_split(
-            x, (y - 1) / 69, test_size=0.2, random_state=100 + 1000 * seed
+            school.x, (school.y - 1) / 69, test_size=fraction, random_state=100 + 1000 * seed
         )
+        assert (len(silo.train), len(silo.test)) == (len(y_train), len(y_test))
         scaler = preprocessing.StandardScaler().fit(x_train)
         np.testing.assert_allclose(silo.train.x, scaler.transform(x_train), atol=1e-5)
         np.testing.assert_allclose(silo.test.x, scaler.transform(x_test), atol=1e-4)
         np.testing.assert_allclose(silo.train.y, y_train, atol=1e-6)
         np.testing.assert_allclose(silo.test.y, y_test, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "least", "most"), [(0.2, 17, 200), (0.5, 11, 125), (0.8, 4, 50)]
+)
+def test_real_counts(real, fraction, least, most):
+    federation = SCHOOL.load(0, replace(real, test_fraction=fraction))
+    assert (federation.train_counts.min(), federation.train_counts.max()) == (least, most)
+    assert (federation.train_counts + federation.test_counts).sum() == 15362
+
+
+def test_real_density(real):
+    whole = SCHOOL.load(2, real)
+    half = SCHOOL.load(2, replace(real, density=0.5))
+    np.testing.assert_array_equal(half.train_counts, whole.train_counts // 2)
+    for thinned, silo in zip(half.silos, whole.silos, strict=True):
+        np.testing.assert_array_equal(thinned.test.x, silo.test.x)
+        np.testing.assert_array_equal(thinned.test.y, silo.test.y)
+        rows = {tuple(record) for record in np.column_stack([silo.train.x, silo.train.y]).tolist()}
+        kept = np.column_stack([thinned.train.x, thinned.train.y]).tolist()
+        assert {tuple(record) for record in kept} <= rows
 
 
 def test_real_bounds(real):
@@ -173,7 +194,8 @@ def test_another_file_of_the_same_layout(tmp_path):
 
 def test_names_sort_in_order():
     for count in (9, 139, 1500):
-        assert silo_names(count) == sorted(silo_names(count))
+        names = [numbered("school", number, count) for number in range(count)]
+        assert names == sorted(names)
 
 
 def test_missing_file(tmp_path, monkeypatch):
@@ -199,37 +221,6 @@ def test_not_a_matlab_file(tmp_path, content):
     with pytest.raises(SilodpError, match="silodp data get school") as error:
         SCHOOL.load(0, DataOptions(data_dir=tmp_path))
     assert str(tmp_path / "school.mat") in str(error.value)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i8", "f4", "f8", "?"])
-def test_reader_equals_scipy(tmp_path, compressed, dtype):
-    xs = [np.arange(12).reshape(3, 4).astype(dtype), np.ones((1, 4), dtype), np.ones((0, 4))]
-    path = tmp_path / "a.mat"
-    contents = {"Z": {"a": "other"}, "X": cells(*xs), "text": "words", "n": np.ones(3)}
-    scipy.io.savemat(path, contents, do_compression=compressed)
-    expected = scipy.io.loadmat(path)["X"].ravel()
-    got = read_cells(path, ["X"], "mend it")["X"]
-    assert len(got) == len(expected)
-    for mine, theirs in zip(got, expected, strict=True):
-        assert mine.dtype == theirs.dtype
-        np.testing.assert_array_equal(mine, theirs)
-
-
-def test_reader_takes_either_byte_order():
-    def element(kind, data):
-        return struct.pack(">II", kind, len(data)) + data + b"\0" * (-len(data) % 8)
-
-    def array(number_class, shape, rest, name=b""):
-        flags = element(6, struct.pack(">II", number_class, 0))
-        return element(14, flags + element(5, struct.pack(">II", *shape)) + element(1, name) + rest)
-
-    numbers = array(6, (2, 1), element(9, struct.pack(">dd", 1.5, -2.0)))
-    content = b"MATLAB 5.0".ljust(124, b" ") + b"\x01\x00MI" + array(1, (1, 1), numbers, b"X")
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "a.mat").write_bytes(content)
-        got = read_cells(Path(folder) / "a.mat", ["X"], "mend it")["X"]
-    np.testing.assert_array_equal(got[0], [[1.5], [-2.0]])
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,14 +2,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from silodp.datasets.scaling import (
     bounds_to_symmetric,
     bounds_to_unit,
+    records_to_unit_norm,
     standardisation,
     standardise,
 )
-from silodp.datasets.split import MAX_SEED, split_records, subject_split, train_test_split
+from silodp.datasets.split import (
+    MAX_SEED,
+    authors_seed,
+    kept_together,
+    split_records,
+    split_silo,
+    subject_split,
+    time_split,
+    train_test_split,
+)
 from silodp.errors import SilodpError
 from silodp.federation import Records
 
@@ -55,6 +66,11 @@ def test_seed_must_be_a_whole_number(seed):
         train_test_split(10, 0.2, seed)
 
 
+def test_seeds_of_the_authors():
+    assert [authors_seed(seed) for seed in range(3)] == [100, 1100, 2100]
+    train_test_split(10, 0.2, authors_seed(MAX_SEED))  # any seed that a user may give can be used
+
+
 def test_standardisation_guards_constant_columns():
     train = np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]])
     mean, deviation = standardisation(train)
@@ -76,6 +92,22 @@ def test_bounds_clip_and_scale(values, low, width):
     np.testing.assert_allclose((low + unit * (high - low))[inside], x[inside], atol=1e-9)
     symmetric = bounds_to_symmetric(x[:, None], np.array([low]), np.array([high]))
     np.testing.assert_allclose(symmetric[:, 0], 2 * unit - 1)
+
+
+@settings(deadline=None)
+@given(
+    arrays(
+        np.float64, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=st.floats(-1e12, 1e12)
+    )
+)
+def test_records_to_unit_norm(x):
+    scaled = records_to_unit_norm(x)
+    zero = (x == 0).all(axis=1)
+    np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), np.where(zero, 0, 1))
+    largest, of_scaled = (np.abs(a).max(axis=1, keepdims=True) for a in (x, scaled))
+    np.testing.assert_allclose(scaled * largest, x * of_scaled, atol=1e-300)
+    for record, alone in zip(x, scaled, strict=True):  # what the others are makes no difference
+        np.testing.assert_array_equal(records_to_unit_norm(record[None])[0], alone)
 
 
 @settings(deadline=None)
@@ -104,3 +136,89 @@ def test_split_records_with_and_without_subjects():
     assert test.subject.tolist() == [0, 0]  # numbered anew within the part
     assert train.subject.tolist() == [0, 1, 2, 3] * 2
     np.testing.assert_array_equal(train.x[:, 0], 2 * train.y)
+
+
+@given(time=st.lists(st.integers(0, 30), min_size=1, max_size=60), fraction=fractions)
+def test_what_is_tested_is_later_than_what_is_trained_on(time, fraction):
+    time = np.array(time)
+    train, test = time_split(time, fraction)
+    assert sorted([*train, *test]) == list(range(len(time)))
+    if len(np.unique(time)) == 1:
+        assert not len(test)
+        return
+    assert time[train].max() < time[test].min()
+    if len(np.unique(time)) == len(time) > np.ceil(fraction * len(time)):
+        assert len(test) == np.ceil(fraction * len(time))
+
+
+def test_the_cut_in_time_moves_to_the_nearest_change():
+    # Two of ten are asked for; three share the last time, and six the one before.
+    time = np.array([5, 9, 9, 5, 5, 9, 5, 5, 1, 5])
+    assert time_split(time, 0.2)[1].tolist() == [1, 2, 5]
+    assert time_split(time, 0.8)[1].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9]
+    # As near to either side: rather more for testing.
+    assert time_split(np.array([0, 0, 0, 0, 1, 1, 2, 2]), 0.375)[1].tolist() == [4, 5, 6, 7]
+
+
+numberings = st.integers(1, 40).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, 12), min_size=n, max_size=n),
+        st.none() | st.lists(st.integers(0, 12), min_size=n, max_size=n),
+    )
+)
+
+
+@settings(deadline=None)
+@given(numbers=numberings, fraction=fractions, seed=seeds)
+def test_no_group_and_no_subject_is_parted(numbers, fraction, seed):
+    group, subject = (
+        None if given is None else np.unique(given, return_inverse=True)[1] for given in numbers
+    )
+    rows = np.arange(len(group))
+    records = Records(rows[:, None], rows, subject)
+    train, test = split_records(records, fraction, seed, group=group)
+    assert sorted([*train.y, *test.y]) == rows.tolist()
+    for numbering in (group, subject):
+        if numbering is not None:
+            assert not set(numbering[train.y]) & set(numbering[test.y])
+    # All seeds share the draw.
+    assert split_records(records, fraction, 0, group=group)[0].y.tolist() == train.y.tolist()
+
+
+def test_chains_of_subjects_and_groups_are_kept_together():
+    subject, group = np.array([0, 0, 1, 2, 3, 3]), np.array([0, 1, 1, 2, 3, 4])
+    assert kept_together(subject, group).tolist() == [0, 0, 0, 1, 2, 2]
+
+
+def test_a_split_by_time_thins_and_keeps_subjects():
+    rows = np.arange(20)
+    records = Records(rows[:, None], rows, rows % 5)
+    train, test = split_silo("a", records, 0.25, 0, 0.5, time=rows)
+    assert test.y.tolist() == [15, 16, 17, 18, 19]
+    assert train.units == 2  # of five subjects
+    assert len(train) == 6
+    assert train.y.max() < 15
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ({"time": np.zeros(9)}, "'a' has 1 different time, too few"),
+        ({"group": np.zeros(9, int)}, "'a' has 1 separate group, too few"),
+    ],
+)
+def test_a_split_needs_two_times_or_groups(by, words):
+    rows = np.arange(9)
+    with pytest.raises(SilodpError, match=words):
+        split_silo("a", Records(rows[:, None], rows), 0.2, 0, **by)
+    with pytest.raises(SilodpError, match="1 separate group, too few"):
+        split_silo("a", Records(rows[:, None], rows, rows * 0), 0.2, 0, group=rows)
+
+
+def test_a_split_by_time_that_is_far_from_what_was_asked_is_refused():
+    records = Records(np.zeros((100, 1)), np.zeros(100))
+    time = np.array([1] + 99 * [2])
+    with pytest.raises(SilodpError, match=r"99 of its 100 records would be for testing"):
+        split_silo("a", records, 0.2, 0, time=time)
+    train, _ = split_silo("a", records, 0.99, 0, time=time)
+    assert len(train) == 1

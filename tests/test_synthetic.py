@@ -92,7 +92,7 @@ def test_defaults_follow_the_task():
         (DataOptions(records=(2, 10), test_fraction=0.6), "'silo-01' has 2 records"),
         (DataOptions(records_per_subject=0), "'records_per_subject' is 0"),
         (DataOptions(records_per_subject=2.0), "'records_per_subject'"),
-        (DataOptions(records_per_subject=30, records=(20, 90)), "'silo-01' has 1 subjects"),
+        (DataOptions(records_per_subject=30, records=(20, 90)), "'silo-01' has 1 subject, too few"),
         (DataOptions(task="multiclass"), "'regression'"),
         (DataOptions(preprocess="paper"), "'none'"),
         (DataOptions(target="y"), "'target'"),

@@ -32,7 +32,9 @@ class RunOptions:
     The command line, `--config` files and `silodp.run` all take these names.
     """
 
-    data: str = _option("synthetic", "A data set's name (silodp data list), or a table's path.")
+    data: str = _option(
+        "synthetic", "A data set's name (silodp data list), or your own data's path."
+    )
     method: str = _option("mrmtl", "How silos learn together (silodp methods).")
     model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
     lam: float = _option(1.0, "lambda: how strongly silos are pulled together (mrmtl).")
@@ -95,8 +97,12 @@ class RunOptions:
     small_silos: str | None = _option(
         None, "Silos with fewer records than a batch: refuse, or train on the full-batch."
     )
-    preprocess: str | None = _option(None, "How features are scaled: paper, bounds or none.")
+    preprocess: str | None = _option(
+        None, "How features are scaled: paper, bounds, norm or none, as the data set has it."
+    )
     test_fraction: float | None = _option(None, "Share of each silo's records kept for testing.")
+    density: float | None = _option(None, "Share of each silo's training records that is used.")
+    no_cache: bool | None = _option(None, "Read images anew; keep no decoded copy of them.")
     evaluate_every: int | None = _option(None, "Rounds between evaluations; else 20 in a run.")
     engine: Engine = _option(
         "simulation", "simulation, or debug: slow, names the silo and stage that failed."
@@ -104,10 +110,33 @@ class RunOptions:
     data_dir: Path | None = _option(None, "Folder with data files, looked into first.")
     task: Task | None = _option(None, "Of a table: regression, binary or multiclass.")
     silo_column: str | None = _option(None, "Column of a table that names a record's silo.")
+    time_column: str | None = _option(
+        None, "Column of a table that orders records: each silo's latest are for testing."
+    )
+    group_column: str | None = _option(
+        None, "Column of a table whose groups are never parted by the split."
+    )
     target: str | None = _option(None, "Column of a table to predict.")
-    drop_missing: bool | None = _option(None, "Drop a table's rows with missing values.")
-    schema: Path | None = _option(None, "TOML file declaring a table's levels and bounds.")
-    silos: int | None = _option(None, "How many silos to make (synthetic).")
+    drop_missing: bool | None = _option(
+        None, "Drop rows with missing values (tables), images without a label (adni)."
+    )
+    schema: Path | None = _option(
+        None, "TOML file declaring a table's levels, bounds and target, or images' classes."
+    )
+    silos: int | None = _option(None, "How many silos to make (synthetic, mnist, digits, cifar10).")
+    rotations: int | None = _option(
+        None, "Groups of silos, each turned by its own angle: 1, 2 or 4 (mnist, digits)."
+    )
+    mask_ratio: float | None = _option(
+        None, "Share of white 2x2 patches in a silo's mask (mnist, digits)."
+    )
+    classes_per_silo: int | None = _option(None, "Classes that a silo has images of (cifar10).")
+    image_size: int | None = _option(
+        None, "Pixels to a side that images are brought to (adni, folders of images)."
+    )
+    channels: str | None = _option(
+        None, "What images of a folder are taken as: colour (the default) or grey."
+    )
     records_per_subject: int | None = _option(None, "Records of one subject (synthetic).")
     heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
 
@@ -121,6 +150,7 @@ class RunOptions:
         for name in (
             *("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"),
             *("clusters", "max_silos_per_subject", "records_per_subject"),
+            *("rotations", "classes_per_silo", "image_size"),
         ):
             _check_number(name, getattr(self, name), whole=True, least=1)
         _check_number("first_seed", self.first_seed, whole=True, least=0)

@@ -3,18 +3,19 @@
 import inspect
 import tomllib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from silodp.datasets import SOURCES
+from silodp.datasets import SOURCES, DataOptions
 from silodp.errors import SilodpError, one_of
 from silodp.options import RunOptions
 
 _HINTS = get_type_hints(RunOptions)
+_OF_DATA = tuple(name for name in _HINTS if name in {option.name for option in fields(DataOptions)})
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -23,18 +24,45 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
     The command's first parameter is `given`.
     """
 
-    def wrapped(config: Path | None = None, **kwargs: Any) -> None:
-        flags = {name: kwargs.pop(name) for name in _HINTS}
-        flags = {name: value for name, value in flags.items() if value is not None}
-        given = (read_config(config) if config else {}) | flags
-        command(given, **kwargs)
+    config = Annotated[Path | None, typer.Option(help="TOML file with the same options.")]
 
+    def wrapped(config: Path | None = None, **kwargs: Any) -> None:
+        given, own = _parted(kwargs, _HINTS)
+        command((read_config(config) if config else {}) | given, **own)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    config_option = inspect.Parameter("config", keyword, default=None, annotation=config)
+    return _with_parameters(wrapped, command, (*map(_parameter, _HINTS), config_option))
+
+
+def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the run options that say which data, and how; the command gets those given, as a dict.
+
+    The command's first parameter is `given`.
+    """
+
+    def wrapped(**kwargs: Any) -> None:
+        given, own = _parted(kwargs, _OF_DATA)
+        command(given, **own)
+
+    return _with_parameters(wrapped, command, tuple(map(_parameter, _OF_DATA)))
+
+
+def _parted(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of these names that were given, and all that is not one of them."""
+    given = {name: kwargs.pop(name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}, kwargs
+
+
+def _with_parameters(
+    wrapped: Callable[..., None],
+    command: Callable[..., None],
+    parameters: tuple[inspect.Parameter, ...],
+) -> Callable[..., None]:
+    """Makes `wrapped` look like the command with these parameters instead of `given`."""
     own = [p for name, p in inspect.signature(command).parameters.items() if name != "given"]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    config = Annotated[Path | None, typer.Option(help="TOML file with the same options.")]
-    parameters = [_parameter(name) for name in _HINTS]
-    parameters.append(inspect.Parameter("config", keyword, default=None, annotation=config))
-    parameters += [p.replace(kind=keyword) for p in own]
+    parameters += tuple(p.replace(kind=keyword) for p in own)
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__

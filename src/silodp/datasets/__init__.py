@@ -1,11 +1,23 @@
 """Data sources by name: `resolve("school", options).load(seed, options)` gives a federation.
 
-One file a data set, with a module-level `SOURCE`; a user's own table is given by its path.
+One file a data set, with a module-level `SOURCE`; a user's own tables or images are given by their
+path.
 """
 
 from pathlib import Path
 
-from silodp.datasets import school, synthetic, tables
+from silodp.datasets import (
+    adni,
+    cifar10,
+    digits,
+    gleam,
+    image_folders,
+    mnist,
+    school,
+    synthetic,
+    tables,
+    vehicle,
+)
 from silodp.datasets.files import DataFile, find_file
 from silodp.datasets.source import DataOptions, DataSource, Defaults
 from silodp.datasets.table_files import ENDINGS
@@ -25,22 +37,36 @@ __all__ = [
 ]
 
 SOURCES: dict[str, DataSource] = {
-    source.name: source for source in (school.SOURCE, synthetic.SOURCE)
+    source.name: source
+    for source in (
+        school.SOURCE,
+        vehicle.SOURCE,
+        gleam.SOURCE,
+        cifar10.SOURCE,
+        mnist.SOURCE,
+        adni.SOURCE,
+        digits.SOURCE,
+        synthetic.SOURCE,
+    )
 }
 
 
 def defaults_without_reading(name_or_path: str, options: DataOptions) -> Defaults:
     """The training settings that fit, as far as they can be known before any record is read.
 
-    Of a user's table the task may be unknown, and so model and learning rate.
+    Of a user's own data the task may be unknown, and so model and learning rate.
     """
     if name_or_path in SOURCES:
         return SOURCES[name_or_path].with_options(options).defaults
+    if _holds_images(Path(name_or_path).expanduser()):
+        return image_folders.defaults_of("multiclass", options)
     return defaults_of(options.task or "regression")
 
 
 def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> DataSource:
-    """The source of a registered name, or of the user's table or folder at a path.
+    """The source of a registered name, or of the user's own data at a path.
+
+    A file is a table; a folder holds one table a silo, or one folder of images a silo.
 
     A registered name goes before a folder of that name: write `./school` for the folder.
     """
@@ -51,9 +77,30 @@ def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> Dat
         return SOURCES[name].with_options(options)
     path = Path(name_or_path).expanduser()
     if path.exists():
-        return tables.source(path, options)
+        own = image_folders if _holds_images(path) else tables
+        return own.source(path, options)
     if path.suffix.lower() in ENDINGS or len(path.parts) > 1:
         raise SilodpError(f"{path} does not exist: check the path of the table or folder.")
     raise SilodpError(
-        f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}, or the path of a table."
+        f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}, or the path of a table "
+        "or folder."
     )
+
+
+def _holds_images(path: Path) -> bool:
+    """Whether it is a folder with folders in it; one with tables as well is refused."""
+    if not path.is_dir():
+        return False
+    try:
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    files = [e.name for e in entries if e.suffix.lower() in ENDINGS and e.is_file()]
+    if folders and files:
+        raise SilodpError(
+            f"{path} holds the table {files[0]!r} and the folder {folders[0]!r}, so that tables or "
+            "images may be meant: give a folder with one table a silo, or with one folder of "
+            "images a silo."
+        )
+    return bool(folders)

@@ -126,19 +126,21 @@ def category_numbers(
     return np.array(places, dtype=np.int64)[codes]
 
 
-def subject_numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
-    """The number of each row's subject within the silo, from 0."""
-    where = f"Silo {silo!r}: the subject column {name!r}"
+def owner_numbers(
+    silo: str, name: str, values: pd.Series, owner: Literal["subject", "group"]
+) -> np.ndarray:
+    """The number of the subject (or group) that each row belongs to within the silo, from 0."""
+    where = f"Silo {silo!r}: the {owner} column {name!r}"
     kind = column_type(values)
     if kind not in ("number", "text", "category"):
         raise SilodpError(
-            f"{where} holds values of type {kind}: name subjects by words or numbers."
+            f"{where} holds values of type {kind}: name {owner}s by words or numbers."
         )
     # 7 and 7.0 are one subject: two out of one would each be protected, but not the person.
     texts = [WHOLE_ENDING.sub("", level_text(value)) for value in values]
     blank = texts.count("")
     if blank:
-        raise SilodpError(f"{where} is blank in {blank} rows: name each row's subject.")
+        raise SilodpError(f"{where} is blank in {blank} rows: name each row's {owner}.")
     return np.unique(texts, return_inverse=True)[1]
 
 

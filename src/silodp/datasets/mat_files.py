@@ -2,16 +2,20 @@
 
 `scipy.io.loadmat` ends the whole process on some damaged files (a segmentation fault in its
 compiled reader, scipy 1.17), which no `except` can catch. The part of the format that the paper's
-data sets use is small: this reader looks at no byte outside the file, and runs nothing of it.
+data sets use is small: this reader looks at no byte outside the file, and runs nothing of it. It
+believes no size that a file claims before the bytes are there, and cells in cells are refused, so
+that nothing in a file decides how deep it goes.
 """
 
 import struct
 import zlib
 from collections.abc import Collection, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from silodp.datasets.bounded_files import read_bounded
 from silodp.errors import SilodpError
 
 HEADER = 128
@@ -43,6 +47,11 @@ STORED_TYPES = {
     13: "u8",
 }
 COMPLEX_FLAG = 0x0800
+# The largest of the paper's matrices take 43 MB. Numbers that are stored in one byte each take
+# eight once they are read, so that a hostile file may take ten times this for a moment.
+MAX_BYTES = 1 << 27
+MAX_CELLS = 1 << 16  # an empty cell has few bytes in a file, and many in memory
+MAX_DIMENSIONS = 32
 
 
 class _NotReadableError(Exception):
@@ -54,10 +63,7 @@ def read_cells(path: Path, names: Collection[str], remedy: str) -> dict[str, lis
 
     `remedy` ends the one error that is raised whatever is wrong with the file.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
+    content = read_bounded(path, MAX_BYTES, remedy)
     try:
         found = dict(_variables(content, names))
     except (_NotReadableError, zlib.error) as error:
@@ -74,10 +80,12 @@ def _variables(content: bytes, names: Collection[str]) -> Iterator[tuple[str, li
         raise _NotReadableError("it does not start as one")
     if content.startswith(b"MATLAB 7.3"):
         raise _NotReadableError("it is of version 7.3; save it with -v7")
+    left = MAX_BYTES  # for all that is inflated, together
     for kind, element in _elements(memoryview(content)[HEADER:], order):
         if kind == COMPRESSED:
-            inner = _elements(memoryview(zlib.decompress(element)), order)
-            kind, element = _next(inner)
+            inflated = _inflate(element, order, left)
+            left -= len(inflated)
+            kind, element = _next(_elements(inflated, order))
         if kind != MATRIX:
             raise _NotReadableError("it holds something that is not an array")
         array_class, _, dimensions, name, rest = _array_header(element, order)
@@ -85,10 +93,29 @@ def _variables(content: bytes, names: Collection[str]) -> Iterator[tuple[str, li
             continue
         if array_class != CELL:
             raise _NotReadableError(f"{name} is not a cell array")
-        cells = [_matrix(kind, cell, order) for kind, cell in rest]
-        if len(cells) != _size(dimensions):
+        count = _size(dimensions)
+        if count > MAX_CELLS:
+            raise _NotReadableError(f"{name} has more than {MAX_CELLS} cells")
+        cells = [_matrix(kind, cell, order) for kind, cell in islice(rest, count)]
+        if len(cells) != count:
             raise _NotReadableError(f"{name} ends after {len(cells)} of its cells")
         yield name, cells
+
+
+def _inflate(packed: memoryview, order: str, limit: int) -> memoryview:
+    """The one element that was compressed: never more bytes than its own tag announces."""
+    start = zlib.decompressobj().decompress(packed, 8)
+    if len(start) < 8:
+        raise _NotReadableError("it is cut short")
+    size = 8 + struct.unpack(f"{order}II", start)[1]
+    if size > limit:
+        raise _NotReadableError(f"it would unpack to more than {MAX_BYTES >> 20} MiB")
+    # One byte more shows that the stream goes on; at its end, zlib tests the checksum.
+    stream = zlib.decompressobj()
+    inflated = stream.decompress(packed, size + 1)
+    if len(inflated) < size or not stream.eof:
+        raise _NotReadableError("a compressed array has not as many bytes as it announces")
+    return memoryview(inflated)
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
@@ -126,11 +153,16 @@ def _array_header(
     """Class, flags, dimensions and name of an array, and the elements that follow."""
     parts = _elements(element, order)
     flags = _numbers(*_next(parts), order)
-    dimensions = _numbers(*_next(parts), order).tolist()
+    lengths = _numbers(*_next(parts), order)
     name = bytes(_next(parts)[1]).decode("latin-1")
-    if not len(flags) or not all(isinstance(size, int) and size >= 0 for size in dimensions):
+    whole = flags.dtype.kind in "iu" and lengths.dtype.kind in "iu"
+    if not whole or not len(flags) or len(lengths) > MAX_DIMENSIONS:
         raise _NotReadableError("the header of an array is damaged")
-    return int(flags[0]) & 0xFF, int(flags[0]), tuple(dimensions), name, parts
+    dimensions = tuple(lengths.tolist())
+    # No array that the file has bytes for is longer; one without any elements may claim to be.
+    if not all(0 <= length <= MAX_BYTES for length in dimensions):
+        raise _NotReadableError(f"an array claims the impossible shape {dimensions}")
+    return int(flags[0]) & 0xFF, int(flags[0]), dimensions, name, parts
 
 
 def _numbers(kind: int, data: memoryview, order: str) -> np.ndarray:
@@ -151,8 +183,13 @@ def _matrix(kind: int, element: memoryview, order: str) -> np.ndarray:
     values = _numbers(*_next(rest), order)
     if len(values) != _size(dimensions):
         raise _NotReadableError("a matrix has not as many numbers as its shape says")
+    number_class = np.dtype(NUMBER_CLASSES[array_class])
+    if values.dtype.itemsize > number_class.itemsize or (
+        values.dtype.kind == "f" and number_class.kind != "f"
+    ):
+        raise _NotReadableError("numbers are stored in a type that does not fit into their array's")
     # Columns come first in MATLAB. The cast also brings the bytes into this machine's order.
-    return values.reshape(dimensions, order="F").astype(NUMBER_CLASSES[array_class])
+    return values.reshape(dimensions, order="F").astype(number_class)
 
 
 def _size(dimensions: tuple[int, ...]) -> int:

@@ -6,10 +6,26 @@ because the bounds were fixed before anyone looked.
 
 import numpy as np
 
+from silodp.errors import SilodpError
+
+# What the pixels 0 and 255 of an image stand for, by the name of the preprocessing: public bounds.
+PIXEL_RANGES: dict[str, tuple[float, float]] = {"paper": (0.0, 1.0), "bounds": (-1.0, 1.0)}
+# Squares of larger ones, in the statistics and norms below, could be beyond all numbers.
+LARGEST = 1e12
+
 STANDARDISED = (
     "Each silo's numeric features are standardised with the mean and the standard deviation of its "
     "own training records; epsilon does not cover these statistics."
 )
+
+
+def check_features(where: str, x: np.ndarray) -> None:
+    """Refuses features that cannot be scaled; `where` names the file, the silo and the field."""
+    # The negated form, so that NaN is refused as well.
+    if not (np.abs(x) <= LARGEST).all():
+        raise SilodpError(
+            f"{where} holds NaN, infinite values or values beyond {LARGEST:g}: mend the file."
+        )
 
 
 def standardisation(train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,3 +53,15 @@ def bounds_to_unit(x: np.ndarray, low: np.ndarray | float, high: np.ndarray | fl
 def bounds_to_symmetric(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Values clipped into [low, high] and scaled to [-1, 1]."""
     return 2 * bounds_to_unit(x, low, high) - 1
+
+
+def records_to_unit_norm(x: np.ndarray) -> np.ndarray:
+    """Each record [d] of `x` [n, d] over its own Euclidean norm; a record of zeros stays so.
+
+    A record becomes what it becomes whatever the others are, so this tells nothing about them.
+    """
+    # By the largest feature first, or the squares of tiny ones would vanish.
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    x = x / np.where(largest == 0, 1.0, largest)
+    norm = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norm == 0, 1.0, norm)

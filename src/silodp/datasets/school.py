@@ -9,24 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
+from silodp.datasets.cell_silos import read_cell_silos
 from silodp.datasets.files import DataFile, find_file
-from silodp.datasets.mat_files import read_cells
 from silodp.datasets.scaling import (
     STANDARDISED,
     bounds_to_symmetric,
     bounds_to_unit,
+    check_features,
     standardisation,
     standardise,
 )
-from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_records
+from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper
+from silodp.datasets.split import authors_seed, split_silo
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 
 FILE = DataFile(
     name="school.mat",
-    url="https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat",
-    sha256="57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
+    origin="https://github.com/jiayuzhou/MALSAR/raw/master/data/school.mat",
+    checksum="sha256:57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
 )
 DEFAULT_PREPROCESS = "bounds"
 DEFAULT_TEST_FRACTION = 0.2
@@ -50,31 +51,6 @@ COLUMN_BOUNDS: tuple[tuple[float, float], ...] = (
 )
 
 
-def read_schools(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Features [students, columns] and scores [students] of each school, as in the file."""
-    remedy = "fetch it again with `silodp data get school` (which checks its sha256)"
-    cells = read_cells(path, ("X", "Y"), remedy)
-    xs, ys = cells["X"], cells["Y"]
-    if len(xs) != len(ys) or not xs:
-        raise SilodpError(f"{path} has {len(xs)} schools in X, but {len(ys)} in Y: {remedy}.")
-    schools = []
-    for name, x, y in zip(silo_names(len(xs)), xs, ys, strict=True):
-        if x.ndim != 2 or x.shape[1] != xs[0].shape[-1] or y.size != len(x) or x.size == 0:
-            raise SilodpError(
-                f"{path}, silo {name!r}: X has shape {x.shape} and Y has shape {y.shape}, but "
-                f"[students, {xs[0].shape[-1]}] and [students, 1] are expected: {remedy}."
-            )
-        # One-byte whole numbers would wrap around in any arithmetic.
-        schools.append((x.astype(np.float64), y.astype(np.float64).ravel()))
-    return schools
-
-
-def silo_names(count: int) -> list[str]:
-    """school-001, school-002, ..."""
-    width = max(3, len(str(count)))
-    return [f"school-{index + 1:0{width}d}" for index in range(count)]
-
-
 def _scale_features(
     train: np.ndarray, test: np.ndarray, preprocess: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -87,10 +63,8 @@ def _scale_features(
     return train, test
 
 
-def _check_school(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
+def _check_scores(path: Path, name: str, y: np.ndarray) -> None:
     low, high = SCORE_RANGE
-    if not np.isfinite(x).all():
-        raise SilodpError(f"{path}, silo {name!r}: X holds NaN or infinite values: mend the file.")
     # The negated form, so that NaN is refused as well.
     if not ((y >= low) & (y <= high)).all():
         raise SilodpError(
@@ -99,33 +73,24 @@ def _check_school(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
         )
 
 
-def authors_seed(seed: int) -> int:
-    """Of the authors' split number `seed`: their script starts at 100, in steps of 1000."""
-    return 100 + 1000 * seed
-
-
 def read(seed: int, options: DataOptions) -> Federation:
     """The schools, each split with the same seed, as in the authors' code."""
     preprocess = options.preprocess or DEFAULT_PREPROCESS
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     path = find_file("school", FILE.name, options.data_dir)
-    schools = read_schools(path)
-    num_features = schools[0][0].shape[1]
+    schools = read_cell_silos("school", "school", path)
+    num_features = next(iter(schools.values())).x.shape[1]
     if preprocess == "bounds" and num_features != len(COLUMN_BOUNDS):
         raise SilodpError(
             f"{path} has {num_features} columns, but the bounds of the School code book are for "
             f"{len(COLUMN_BOUNDS)}: choose the preprocessing 'paper' or 'none'."
         )
     silos = []
-    for name, (x, y) in zip(silo_names(len(schools)), schools, strict=True):
-        _check_school(path, name, x, y)
-        records = Records(x, bounds_to_unit(y, *SCORE_RANGE))
-        train, test = split_records(records, test_fraction, authors_seed(seed))
-        if not len(train) or not len(test):
-            raise SilodpError(
-                f"Silo {name!r} of {path} has {len(y)} records, too few to split at test_fraction "
-                f"{test_fraction:g}: leave it out, or change test_fraction."
-            )
+    for name, school in schools.items():
+        check_features(f"{path}, silo {name!r}: X", school.x)
+        _check_scores(path, name, school.y)
+        records = Records(school.x, bounds_to_unit(school.y, *SCORE_RANGE))
+        train, test = split_silo(name, records, test_fraction, authors_seed(seed), options.density)
         x_train, x_test = _scale_features(train.x, test.x, preprocess)
         silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
     return Federation(
@@ -160,6 +125,7 @@ SOURCE = DataSource(
         small_silos="full-batch",
     ),
     preprocessings=("paper", "bounds", "none"),
-    takes=frozenset({"data_dir"}),
+    takes=frozenset({"data_dir", "test_fraction"}),
     read=read,
+    in_paper=InPaper(silos=139, features=(28,), least=15, most=175),
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from silodp.datasets.files import DataFile
-from silodp.datasets.split import check_seed, check_test_fraction
+from silodp.datasets.split import check_density, check_seed, check_test_fraction
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Task
 
 # Every source may be given these; what else it takes, it names in `DataSource.takes`.
-COMMON_OPTIONS = frozenset({"preprocess", "test_fraction"})
+COMMON_OPTIONS = frozenset({"preprocess", "density"})
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,17 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class InPaper:
+    """What the paper's table says of a data set."""
+
+    silos: int
+    features: tuple[int, ...]
+    least: int  # records of the smallest silo, for training where nothing else is said
+    most: int
+    before_split: bool = False  # the two are of training and testing together
+
+
+@dataclass(frozen=True)
 class DataOptions:
     """What the user asks of a source; `None` takes the source's default.
 
@@ -36,19 +47,31 @@ class DataOptions:
       data_dir: folder that holds the data files, looked into first.
       preprocess: one of the source's `preprocessings`.
       test_fraction: share of each silo's records that is kept for testing.
+      density: share of each silo's training records that is used.
+      no_cache: read the files anew, and keep no decoded copy of them.
       task: regression, binary or multiclass (tables, synthetic).
       silo_column: column that names a record's silo (tables in one file).
-      subject_column: column that names the person a record is about (tables); privacy then protects
-        a person with all records in a silo.
+      subject_column: column that names the person a record is about (tables; adni: patient);
+        privacy then protects a person with all records in a silo.
+      time_column: column that says when a record was made; each silo's latest are for testing
+        (tables).
+      group_column: column whose values are never parted by the split (tables).
       target: column to predict (tables).
-      drop_missing: drop rows with missing values instead of refusing them (tables).
-      schema: TOML file of declarations (tables); what is given directly goes before it.
+      drop_missing: drop rows with missing values (tables), or images without a label (adni),
+        instead of refusing them.
+      schema: TOML file of declarations (tables, folders of images); what is given directly goes
+        before it.
       ignore: columns to leave out (tables).
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
       target_range: declared lowest and highest target (tables).
-      classes: declared class list (tables); of two classes the second is +1.
-      silos: how many silos to make (synthetic).
+      classes: declared class list (tables, folders of images); of two classes the second is +1.
+      silos: how many silos to make (synthetic, mnist, digits, cifar10).
+      rotations: groups of silos, each turned by its own angle (mnist, digits).
+      mask_ratio: share of white patches in a silo's mask (mnist, digits).
+      classes_per_silo: classes of which a silo holds images (cifar10).
+      image_size: pixels to a side that images are brought to (adni, folders of images).
+      channels: "colour" (the default) or "grey", which images are taken as (folders of images).
       records: records of the smallest and of the largest silo (synthetic).
       records_per_subject: how many records each subject has; without it there are none (synthetic).
       features: how many features a record has (synthetic).
@@ -59,9 +82,13 @@ class DataOptions:
     data_dir: Path | None = None
     preprocess: str | None = None
     test_fraction: float | None = None
+    density: float | None = None
+    no_cache: bool | None = None
     task: Task | None = None
     silo_column: str | None = None
     subject_column: str | None = None
+    time_column: str | None = None
+    group_column: str | None = None
     target: str | None = None
     drop_missing: bool | None = None
     schema: Path | None = None
@@ -71,11 +98,24 @@ class DataOptions:
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
     silos: int | None = None
+    rotations: int | None = None
+    mask_ratio: float | None = None
+    classes_per_silo: int | None = None
+    image_size: int | None = None
+    channels: str | None = None
     records: tuple[int, int] | None = None
     records_per_subject: int | None = None
     features: int | None = None
     heterogeneity: float | None = None
     noise: float | None = None
+
+
+def whole_number(option: str, value: int | None, default: int) -> int:
+    """The value of an option that counts something, by default `default`."""
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SilodpError(f"The option {option!r} is {value!r}: give a whole number of at least 1.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -88,11 +128,13 @@ class DataSource:
       citation: where the data come from.
       licence: what is known of it.
       files: what `silodp data get` fetches; empty where no file is needed.
+      by_hand: what a person must do where no file can be fetched without asking.
       defaults: training settings that fit.
       preprocessings: the names that `preprocess` may take.
       takes: options used besides the common ones; any other is refused rather than ignored.
       read: makes the federation from a seed and options that have been checked; use `load`.
       defaults_for: the defaults where they depend on the options (such as the task).
+      in_paper: what the paper's table says, where it has the data set.
     """
 
     name: str
@@ -105,6 +147,8 @@ class DataSource:
     takes: frozenset[str]
     read: Callable[[int, DataOptions], Federation]
     defaults_for: Callable[[DataOptions], Defaults] | None = None
+    by_hand: str = ""
+    in_paper: InPaper | None = None
 
     def load(self, seed: int, options: DataOptions | None = None) -> Federation:
         """The federation drawn with `seed`; the same seed and options give the same one."""
@@ -123,6 +167,8 @@ class DataSource:
                 )
         if options.test_fraction is not None:
             check_test_fraction(options.test_fraction)
+        if options.density is not None:
+            check_density(options.density)
         if options.preprocess is not None and options.preprocess not in self.preprocessings:
             raise SilodpError(
                 f"Data set {self.name!r} has no preprocessing {options.preprocess!r}: choose "

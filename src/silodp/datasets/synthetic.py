@@ -22,10 +22,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_records
+from silodp.datasets.source import DataOptions, DataSource, Defaults, whole_number
+from silodp.datasets.split import split_silo
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records, Silo
+from silodp.names import numbered
 
 DEFAULT_SILOS = 12
 DEFAULT_RECORDS = (125, 750)  # 100 and 600 for training: every silo has more than a batch of 32
@@ -59,8 +60,8 @@ def silo_sizes(count: int, records: tuple[int, int]) -> list[int]:
 def read(seed: int, options: DataOptions) -> Federation:
     """Draws the silos; every draw comes from the seed."""
     task = _task(options)
-    count = _whole("silos", options.silos, DEFAULT_SILOS)
-    dimension = _whole("features", options.features, DEFAULT_FEATURES)
+    count = whole_number("silos", options.silos, DEFAULT_SILOS)
+    dimension = whole_number("features", options.features, DEFAULT_FEATURES)
     tau = _not_negative("heterogeneity", options.heterogeneity, DEFAULT_HETEROGENEITY)
     if task == "binary" and options.noise is not None:
         raise SilodpError(
@@ -69,16 +70,15 @@ def read(seed: int, options: DataOptions) -> Federation:
     noise = _not_negative("noise", options.noise, DEFAULT_NOISE)
     per_subject = options.records_per_subject
     if per_subject is not None:
-        _whole("records_per_subject", per_subject, 1)
+        whole_number("records_per_subject", per_subject, 1)
     sizes = silo_sizes(count, _records(options.records))
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
 
     common, *of_silos = np.random.default_rng(seed).spawn(count + 1)
     theta = common.standard_normal(dimension)
-    width = max(2, len(str(count)))
     silos = []
     for index, (size, rng) in enumerate(zip(sizes, of_silos, strict=True)):
-        name = f"silo-{index + 1:0{width}d}"
+        name = numbered("silo", index, count)
         subject = None
         if per_subject is not None:
             # Whole subjects only, or how many records are for training would depend on the seed.
@@ -95,13 +95,7 @@ def read(seed: int, options: DataOptions) -> Federation:
             # A logistic draw: the sign of the score plus noise of the logistic distribution.
             y = np.where(MARGIN * (x @ weights) + rng.logistic(size=size) > 0, 1.0, -1.0)
         records = Records(x, y, subject)
-        train, test = split_records(records, test_fraction, seed)
-        if not len(train) or not len(test):
-            units = "records" if subject is None else "subjects"
-            raise SilodpError(
-                f"Silo {name!r} has {records.units} {units}, too few to split at test_fraction "
-                f"{test_fraction:g}: raise records or change test_fraction."
-            )
+        train, test = split_silo(name, records, test_fraction, seed, options.density)
         silos.append(Silo(name, train, test))
     return Federation(
         name="synthetic",
@@ -118,13 +112,6 @@ def _task(options: DataOptions):
             f"Data set 'synthetic' has no task {task!r}: choose {one_of(task, DEFAULTS_OF)}."
         )
     return task
-
-
-def _whole(option: str, value: int | None, default: int) -> int:
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SilodpError(f"The option {option!r} is {value!r}: give a whole number of at least 1.")
-    return value
 
 
 def _not_negative(option: str, value: float | None, default: float) -> float:
@@ -158,7 +145,10 @@ SOURCE = DataSource(
     defaults=REGRESSION_DEFAULTS,
     preprocessings=("none",),
     takes=frozenset(
-        {"task", "silos", "records", "records_per_subject", "features", "heterogeneity", "noise"}
+        {
+            *("task", "silos", "records", "records_per_subject", "features", "heterogeneity"),
+            *("noise", "test_fraction"),
+        }
     ),
     read=read,
     defaults_for=lambda options: DEFAULTS_OF[_task(options)],

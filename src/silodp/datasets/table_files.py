@@ -3,6 +3,7 @@
 Whatever is wrong with a file itself is said here: its encoding, its header, its columns.
 """
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Collection
@@ -17,6 +18,7 @@ from silodp.errors import SilodpError, one_of
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (".csv", *PARQUET_ENDINGS)
+MOST_VALUES = 1 << 31  # of a table: as numbers they take 16 GiB
 
 Frames = dict[str, pd.DataFrame]  # by silo name, all with the same columns in the same order
 
@@ -86,7 +88,7 @@ def _read_folder(path: Path, as_text: Collection[str]) -> Frames:
     if not files:
         raise SilodpError(
             f"Folder {path} holds no file that ends in {', '.join(ENDINGS)}: put one file a silo "
-            "there, named after the silo."
+            "there, named after the silo (or one folder of images a silo)."
         )
     stems = Counter(file.stem for file in files)
     twice = [file.name for file in files if stems[file.stem] > 1]
@@ -131,9 +133,12 @@ def _split_by_silo(frame: pd.DataFrame, silo_column: str) -> Frames:
 def in_order(texts: Collection[str]) -> list[str]:
     """Sorted: by value where all are numbers, else as words."""
     try:
-        return sorted(texts, key=lambda text: (float(text), text))
+        values = {text: float(text) for text in texts}
     except ValueError:
         return sorted(texts)
+    if not all(map(math.isfinite, values.values())):  # "nan" is a word, and in no order
+        return sorted(texts)
+    return sorted(texts, key=lambda text: (values[text], text))
 
 
 def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
@@ -186,6 +191,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         ) from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows * file.metadata.num_columns > MOST_VALUES:
+                raise ValueError(f"it claims more than {MOST_VALUES} values")
             table = file.read()
         table.validate(full=True)  # or text that is not UTF-8 would fail much later
         # Without pandas' metadata, or a saved index would vanish from the columns.

@@ -4,13 +4,13 @@ What is declared in a schema (levels, bounds, classes, target range) is public k
 not declared is taken from the records, and `Federation.uncovered` then says so.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from silodp.datasets.columns import Encoder, make_encoder, subject_numbers
+from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
 from silodp.datasets.scaling import (
     STANDARDISED,
     bounds_to_symmetric,
@@ -19,9 +19,10 @@ from silodp.datasets.scaling import (
 )
 from silodp.datasets.schema import Schema, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_records
+from silodp.datasets.split import split_silo
 from silodp.datasets.table_files import Frames, check_column, read_silos, values_of
 from silodp.datasets.target import Target, make_target
+from silodp.datasets.times import places_in_time
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records, Silo, Task
 
@@ -31,15 +32,21 @@ MODEL_OF: dict[Task, str] = {"regression": "linear", "binary": "logistic", "mult
 LR_OF: dict[Task, float] = {"regression": 0.05, "binary": 0.1, "multiclass": 0.1}
 TAKES = frozenset(
     {
-        *("silo_column", "subject_column", "target", "task", "drop_missing", "schema"),
-        *("ignore", "levels", "bounds", "target_range", "classes"),
+        *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
+        *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
+        "test_fraction",
     }
 )
+# Columns that say something of a record, and so are no features.
+NO_FEATURES = ("subject_column", "time_column", "group_column")
 
 
 @dataclass(frozen=True)
 class Table:
-    """All silos' rows as numbers, before they are split and scaled."""
+    """All silos' rows as numbers, before they are split and scaled.
+
+    `times` and `groups` hold each silo's, by its name, where the split goes by them.
+    """
 
     name: str
     records: dict[str, Records]
@@ -47,6 +54,8 @@ class Table:
     target: Target
     schema: Schema
     notes: tuple[str, ...]
+    times: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def preprocess(self) -> str:
@@ -72,8 +81,13 @@ def source(path: Path, options: DataOptions) -> DataSource:
     table = read_table_of_silos(path, options)
 
     def read(seed: int, given: DataOptions) -> Federation:
-        # Seed, fraction and preprocessing do not change what is read: rows are encoded once.
-        same = replace(given, preprocess=options.preprocess, test_fraction=options.test_fraction)
+        # What concerns split and preprocessing does not change what is read: rows are encoded once.
+        same = replace(
+            given,
+            preprocess=options.preprocess,
+            test_fraction=options.test_fraction,
+            density=options.density,
+        )
         rows = table if same == options else read_table_of_silos(path, given)
         return split_and_scale(rows, seed, given)
 
@@ -100,25 +114,28 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     as_text = set(schema.levels)
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
-    if options.subject_column is not None:
-        as_text.add(options.subject_column)
+    # The number of a subject or group is a name: "007" is not "7".
+    as_text.update(
+        column for column in (options.subject_column, options.group_column) if column is not None
+    )
     frames = read_silos(path, options.silo_column, as_text)
     features = _feature_columns(path, frames, options, schema)
     assert options.target is not None  # _feature_columns has refused that
-    used = [*features, options.target]
-    if options.subject_column is not None:
-        used.append(options.subject_column)
+    used = [*features, options.target, *_no_features(options)]
     frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
     frames = _without_missing(frames, drop=bool(options.drop_missing))
     encoder, undeclared = make_encoder(frames, features, schema.levels)
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
-    records = {}
+    records, times, groups = {}, {}, {}
     for silo, frame in frames.items():
         subject = None
-        if options.subject_column is not None:
-            values = values_of(frame, options.subject_column)
-            subject = subject_numbers(silo, options.subject_column, values)
+        if (column := options.subject_column) is not None:
+            subject = owner_numbers(silo, column, values_of(frame, column), "subject")
+        if (column := options.time_column) is not None:
+            times[silo] = places_in_time(silo, column, values_of(frame, column))
+        if (column := options.group_column) is not None:
+            groups[silo] = owner_numbers(silo, column, values_of(frame, column), "group")
         y = target.encode(silo, values_of(frame, target.name))
         records[silo] = Records(encoder.encode(silo, frame), y, subject)
     notes = []
@@ -132,23 +149,25 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
-    return Table(path.stem, records, encoder, target, schema, tuple(notes))
+    return Table(path.resolve().stem, records, encoder, target, schema, tuple(notes), times, groups)
 
 
 def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo with the same seed, then scales features and target."""
+    """Splits each silo (by chance: with the same seed), then scales features and target."""
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     notes = list(table.notes)
     silos = []
     for name, records in table.records.items():
-        train, test = split_records(records, test_fraction, seed)
-        if not len(train) or not len(test):
-            units = "records" if records.subject is None else "subjects"
-            raise SilodpError(
-                f"Silo {name!r} has {records.units} {units}, too few for training and testing at "
-                f"test_fraction {test_fraction:g}: leave the silo out, or give it {units}."
-            )
+        train, test = split_silo(
+            name,
+            records,
+            test_fraction,
+            seed,
+            options.density,
+            time=table.times.get(name),
+            group=table.groups.get(name),
+        )
         _check_classes(table.target, name, train.y)
         x_train, x_test = _scale_features(table, train.x, test.x, preprocess)
         silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
@@ -175,6 +194,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         uncovered=tuple(notes),
         declared=_declared(table, preprocess),
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
+        class_names=target.classes,
     )
 
 
@@ -207,18 +227,29 @@ def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
 
 
 def _check_roles(path: Path, options: DataOptions) -> None:
-    """Refuses a column that is asked to be two things."""
-    for one, other in combinations(("silo_column", "target", "subject_column"), 2):
+    """Refuses a column that is asked to be two things, and a split by two things."""
+    for one, other in combinations(("silo_column", "target", *NO_FEATURES), 2):
         column = getattr(options, one)
         if column is not None and column == getattr(options, other):
             raise SilodpError(
                 f"{path}: the column {column!r} is both {other} and {one}: choose another {other}."
             )
+    if options.time_column is not None and options.group_column is not None:
+        raise SilodpError(
+            f"{path}: time_column is {options.time_column!r} and group_column is "
+            f"{options.group_column!r}, but a split by time may part a group: leave one of them "
+            "out."
+        )
+
+
+def _no_features(options: DataOptions) -> list[str]:
+    return [column for role in NO_FEATURES if (column := getattr(options, role)) is not None]
 
 
 def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: Schema) -> list[str]:
-    """Every column but target, subject and those to be ignored; all that is declared must exist."""
-    target, subject = options.target, options.subject_column
+    """Every column but those with a role and those to be ignored; all that is named must exist."""
+    target = options.target
+    role_of = {getattr(options, role): role for role in NO_FEATURES}
     frame = next(iter(frames.values()))
     if target is None:
         raise SilodpError(
@@ -226,8 +257,8 @@ def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: S
             f"{', '.join(map(repr, frame.columns))}."
         )
     check_column(path, frame, target, "target")
-    if subject is not None:
-        check_column(path, frame, subject, "subject_column")
+    for column in _no_features(options):
+        check_column(path, frame, column, role_of[column])
     for option in ("ignore", "levels", "bounds"):
         for column in getattr(schema, option):
             check_column(path, frame, column, option)
@@ -236,10 +267,10 @@ def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: S
                     f"{path}: {option} names the column {column!r}, which is the target: declare "
                     "its range or classes instead."
                 )
-            if column == subject and option != "ignore":
+            if column in role_of and option != "ignore":
                 raise SilodpError(
-                    f"{path}: {option} names the column {column!r}, which is the subject_column "
-                    "and so no feature: leave it out there."
+                    f"{path}: {option} names the column {column!r}, which is the "
+                    f"{role_of[column]} and so no feature: leave it out there."
                 )
     for column in schema.levels:
         if column in schema.bounds:
@@ -247,7 +278,7 @@ def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: S
                 f"{path}: column {column!r} has both levels and bounds: declare levels for a "
                 "category, or bounds for a number."
             )
-    left_out = {target, subject, *schema.ignore}
+    left_out = {target, *role_of, *schema.ignore}
     features = [name for name in frame.columns if name not in left_out]
     if not features:
         raise SilodpError(

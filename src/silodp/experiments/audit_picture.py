@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from silodp.experiments.pictures import COLOURS, new_figure, save
+from silodp.names import in_picture
 from silodp.privacy.audit import Audit
 
 # The part of the scores that the histogram shows; a model that blew up may lie anywhere.
@@ -16,10 +17,9 @@ _BINS = 60
 def draw_audit(audit: Audit, path: Path) -> Path:
     """Two panels: the attack's statistic with and without the canary; the bound and the claim."""
     figure, (left, right) = new_figure(9.6, 4.0, panels=2)
-    name = audit.silo.replace("$", r"\$")
+    silo, data = in_picture(audit.silo), in_picture(audit.data)
     figure.suptitle(
-        f"Audit of silo {name[:40]}: {audit.method} on {audit.data}, {audit.rounds} rounds",
-        fontsize=11,
+        f"Audit of silo {silo}: {audit.method} on {data}, {audit.rounds} rounds", fontsize=11
     )
     _draw_worlds(audit, left)
     _draw_bound(audit, right)

@@ -2,12 +2,14 @@
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from silodp.names import in_picture
 from silodp.planning import by_budget, spending_curve
 from silodp.privacy.plan import SiloPlan
 from silodp.result import Result, write_file
@@ -17,10 +19,13 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 METRIC_NAMES = {"mse": "test MSE (lower is better)", "accuracy": "test accuracy"}
 
 
-def new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure (that needs no screen) with panels side by side."""
+def new_figure(
+    width: float, height: float, panels: int = 1, stacked: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure (that needs no screen) with panels side by side, or one above the other."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    all_axes = figure.subplots(1, panels, squeeze=False)[0].tolist()
+    rows, columns = (panels, 1) if stacked else (1, panels)
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axes in all_axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -30,7 +35,10 @@ def new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, li
 def save(figure: Figure, path: Path) -> Path:
     """Writes a PNG fit for print, whole or not at all."""
     picture = io.BytesIO()
-    figure.savefig(picture, dpi=160, format="png")
+    with warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; nobody can do more about it.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure.savefig(picture, dpi=160, format="png")
     return write_file(path, picture.getvalue())
 
 
@@ -48,7 +56,8 @@ def draw_history(results: Sequence[Result], path: Path) -> Path:
         low = [m - s for m, s in zip(means, stds, strict=True)]
         high = [m + s for m, s in zip(means, stds, strict=True)]
         axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel="round", ylabel=METRIC_NAMES[results[0].metric], title=results[0].data)
+    title = in_picture(results[0].data)
+    axes.set(xlabel="round", ylabel=METRIC_NAMES[results[0].metric], title=title)
     axes.legend(frameon=False)
     return save(figure, path)
 

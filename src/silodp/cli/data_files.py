@@ -1,0 +1,206 @@
+"""`silodp data list` and `silodp data get`: the files of data sets."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from silodp.datasets import SOURCES
+from silodp.datasets.archives import download_members
+from silodp.datasets.files import (
+    Archive,
+    DataFile,
+    Progress,
+    digest_of,
+    download,
+    download_path,
+    has_checksum,
+    has_content,
+    present,
+    present_in,
+)
+from silodp.datasets.source import DataSource
+from silodp.errors import SilodpError, one_of
+
+
+def list_sources(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder with data files, looked into before the usual places."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Lists the data sets, and where their files lie."""
+    found = {
+        source.name: {file: present(source.name, file, data_dir) for file in source.files}
+        for source in SOURCES.values()
+    }
+    if as_json:
+        rows = [_row(source, found[source.name]) for source in SOURCES.values()]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "what")
+    table.add_column("files", overflow="fold")  # a path that is cut short is of no use
+    for source in SOURCES.values():
+        places = escape(_places_text(source, found[source.name]))
+        table.add_row(source.name, escape(source.summary), places)
+    Console().print(table)
+
+
+def _row(source: DataSource, places: Mapping[DataFile, Path | None]) -> dict:
+    return {
+        "name": source.name,
+        "summary": source.summary,
+        "citation": source.citation,
+        "licence": source.licence,
+        "preprocessings": list(source.preprocessings),
+        "files": {file.name: str(place) if place else None for file, place in places.items()},
+        "on_request": [file.name for file in source.files if file.origin is None],
+        "by_hand": source.by_hand or None,
+    }
+
+
+def _places_text(source: DataSource, places: Mapping[DataFile, Path | None]) -> str:
+    """Where the files are or how they are had: one line for all that share it."""
+    if not places:
+        asks = f"on request (silodp data show {source.name})"
+        return asks if source.by_hand else "needs none"
+    lines: dict[str, list[str]] = {}
+    for file, place in places.items():
+        if place is not None:
+            where = f"in {place.parent}" if len(places) > 1 else str(place)
+        elif file.origin is None:
+            where = f"on request (silodp data show {source.name})"
+        else:
+            where = f"not here yet (silodp data get {source.name})"
+        lines.setdefault(where, []).append(place.name if place and len(places) > 1 else file.name)
+    return "\n".join(f"{_these(names)}: {where}" for where, names in lines.items())
+
+
+def _these(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
+
+
+def get(
+    name: Annotated[str, typer.Argument(help="Name of a data set; see `silodp data list`.")],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder to put it in; else the user's cache.")
+    ] = None,
+) -> None:
+    """Downloads the files of a data set and checks them."""
+    if name not in SOURCES:
+        raise SilodpError(f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}.")
+    source = SOURCES[name]
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    if not source.files:
+        if source.by_hand:
+            raise _on_request(source, "its files")
+        console.print(f"{name} needs no file.")
+    missing = [file for file in source.files if not _is_there(source, file, data_dir, console)]
+    destinations = {file: download_path(name, file.name, data_dir) for file in missing}
+    for archive, files in _by_archive(missing).items():
+        wanted = {destinations[file]: file for file in files}
+        with _bars() as bar:
+            download_members(archive, wanted, bar("downloading"), bar("unpacking"))
+        for file in files:
+            console.print(_fetched(file, destinations[file], archive.checksum is not None))
+    for file in missing:
+        if isinstance(file.origin, str):
+            with _bars() as bar:
+                download(file, destinations[file], bar(file.name))
+            console.print(_fetched(file, destinations[file]))
+    closed = [file.name for file in missing if file.origin is None]
+    if closed:
+        raise _on_request(source, ", ".join(closed))
+
+
+def _on_request(source: DataSource, what: str) -> SilodpError:
+    remedy = source.by_hand.rstrip(".") or f"ask its owners ({source.citation})"
+    return SilodpError(
+        f"Data set {source.name!r}: {what} cannot be fetched by a command: {remedy}."
+    )
+
+
+def _by_archive(files: list[DataFile]) -> dict[Archive, list[DataFile]]:
+    """The files that lie in archives, by archive."""
+    grouped: dict[Archive, list[DataFile]] = {}
+    for file in files:
+        if isinstance(file.origin, Archive):
+            grouped.setdefault(file.origin, []).append(file)
+    return grouped
+
+
+def _is_there(source: DataSource, file: DataFile, data_dir: Path | None, console: Console) -> bool:
+    """Whether the file need not be fetched, and says so: it is in the folder asked for (none asked
+    for: anywhere), and nothing speaks against it.
+    """
+    if data_dir is None:
+        there = present(source.name, file)
+    else:
+        there = present_in(source.name, file, data_dir.expanduser())
+    if there is None:
+        return False
+    if file.is_other_form(there):
+        console.print(f"{file.name} is here as {there}, another form, which is not checked.")
+        return True
+    if file.content is None and there.name != file.name:
+        console.print(f"{file.name} is here as {there}, packed in another way, and not checked.")
+        return True
+    if file.checksum is None and file.content is None:
+        console.print(f"{file.name} is already at {there}. {_unchecked(there)}")
+        return True
+    if there.name == file.name and file.checksum and has_checksum(there, file.checksum):
+        console.print(f"{file.name} is already at {there}, and its checksum is right.")
+        return True
+    if file.content is not None and has_content(there, file.content):
+        console.print(
+            f"{file.name} is here as {there}, packed in another way; the checksum of its content "
+            "is right."
+        )
+        return True
+    if there != download_path(source.name, file.name, data_dir):
+        raise SilodpError(
+            f"{there} has a wrong checksum, and would be found before a new download: remove it "
+            "first."
+        )
+    return False
+
+
+def _fetched(file: DataFile, place: Path, archive_checked: bool = False) -> str:
+    if file.checksum is not None:
+        return f"{file.name} is now at {place}, and its checksum is right."
+    if archive_checked:
+        return f"{file.name} is now at {place}, and the checksum of its archive is right."
+    return f"{file.name} is now at {place}. {_unchecked(place)}"
+
+
+def _unchecked(place: Path) -> str:
+    digest = digest_of(place, "sha256")
+    return f"It could not be checked, since no checksum of it is published; its sha256 is {digest}."
+
+
+@contextmanager
+def _bars() -> Iterator:
+    """Within, makes progress bars by name; on a terminal they are shown, and leave nothing."""
+    with Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bars:
+
+        def bar(name: str) -> Progress:
+            task = bars.add_task(name, total=None, visible=False)  # until it has begun
+            return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
+
+        yield bar

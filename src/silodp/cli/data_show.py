@@ -1,0 +1,273 @@
+"""`silodp data check` and `silodp data show`: what is in a data set, or in a user's own table."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from silodp.cli.options import takes_data_options
+from silodp.cli.run import LiveProgress
+from silodp.datasets import SOURCES, DataOptions, resolve
+from silodp.datasets.files import Archive
+from silodp.datasets.source import DataSource, InPaper
+from silodp.engines.checkpoint import check_writable
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Records
+from silodp.names import as_file_name, class_name, shown
+from silodp.options import RunOptions
+from silodp.result import plain
+
+NameOrPath = Annotated[
+    str,
+    typer.Argument(
+        help="A data set's name, a CSV or Parquet file, or a folder of tables or of images."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Which draw of the split, as in a run of that seed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+SHOWS_RECORDS = (
+    "The pictures show records and labels as they are: epsilon does not cover them, they are for "
+    "the eyes of those who may see the records."
+)
+
+
+@takes_data_options
+def check(
+    given: dict[str, Any], path_or_name: NameOrPath, seed: Seed = 0, as_json: AsJson = False
+) -> None:
+    """Loads a data set as a run would, and shows what a run would see."""
+    options = _options(given)
+    with _telling("loading data"):
+        federation = resolve(path_or_name, options).load(seed, options)
+    if as_json:
+        typer.echo(json.dumps(describe(federation), indent=2))
+    else:
+        _print_federation(Console(), federation)
+
+
+@takes_data_options
+def show(
+    given: dict[str, Any],
+    name_or_path: NameOrPath,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures; else runs/data/NAME.")
+    ] = None,
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Draw nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Shows what is known of a data set, what is in each silo, and pictures of it.
+
+    Where its files are not here yet, it shows what is known without them.
+    """
+    folder = _folder(name_or_path) if out is None else out
+    if not no_pictures:
+        check_writable(folder)  # before the work, not after
+    options = _options(given)
+    with _telling("reading"):
+        source = resolve(name_or_path, options)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    if not as_json:
+        _print_about(console, source)
+    try:
+        with _telling("loading data"):
+            federation = source.load(seed, options)
+    except SilodpError:
+        if as_json:
+            typer.echo(json.dumps(_about(source), indent=2))
+        raise
+    if not as_json:
+        _print_federation(Console(), federation)
+        if source.in_paper is not None:
+            console.print(_beside_paper(source.in_paper, federation))
+    pictures = [] if no_pictures else _draw(federation, folder)
+    if as_json:
+        content = {
+            **_about(source),
+            **describe(federation),
+            "records": {
+                "train": int(federation.train_counts.sum()),
+                "test": int(federation.test_counts.sum()),
+            },
+            "pictures": [str(picture) for picture in pictures],
+        }
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        for picture in pictures:
+            console.print(f"Picture: {escape(str(picture))}")
+    if pictures and name_or_path not in SOURCES:
+        Console(stderr=as_json, highlight=False, soft_wrap=True).print(SHOWS_RECORDS)
+
+
+def _options(given: dict[str, Any]) -> DataOptions:
+    """The data options, checked as those of a run are."""
+    from silodp.prepare import data_options
+
+    return data_options(RunOptions(**given))
+
+
+@contextmanager
+def _telling(stage: str) -> Iterator[None]:
+    """Within, a terminal shows what takes so long."""
+    with LiveProgress(Console(stderr=True)) as progress:
+        progress.stage(stage)
+        yield
+
+
+def _folder(name_or_path: str) -> Path:
+    """Where pictures go if nothing is said: a folder named after the data."""
+    if name_or_path in SOURCES:
+        return Path("runs/data") / name_or_path
+    return Path("runs/data") / as_file_name(Path(os.path.abspath(name_or_path)).stem)
+
+
+def _draw(federation: Federation, folder: Path) -> list[Path]:
+    from silodp.experiments.data_pictures import (
+        draw_contact_sheet,
+        draw_heterogeneity,
+        holds_images,
+    )
+
+    with _telling("drawing"):
+        pictures = [draw_heterogeneity(federation, folder / "heterogeneity.png")]
+        if holds_images(federation):
+            pictures.append(draw_contact_sheet(federation, folder / "contact_sheet.png"))
+    return pictures
+
+
+# --- what is known of a source before it is loaded
+
+
+def _about(source: DataSource) -> dict[str, Any]:
+    return plain(
+        {
+            "name": source.name,
+            "summary": source.summary,
+            "citation": source.citation,
+            "licence": source.licence,
+            "origins": _origins(source),
+            "by_hand": source.by_hand or None,
+            "preprocessings": list(source.preprocessings),
+            "defaults": asdict(source.defaults),
+            "in_paper": asdict(source.in_paper) if source.in_paper else None,
+        }
+    )
+
+
+def _origins(source: DataSource) -> list[str]:
+    """The addresses that files are fetched from, each once."""
+    origins = (file.origin for file in source.files if file.origin is not None)
+    return list(dict.fromkeys(o.url if isinstance(o, Archive) else o for o in origins))
+
+
+def _print_about(console: Console, source: DataSource) -> None:
+    defaults = source.defaults
+    lines = {
+        source.name: source.summary,
+        "Citation": source.citation,
+        "Licence": source.licence,
+        "From": ", ".join(_origins(source)),
+        "To get it": source.by_hand or (f"silodp data get {source.name}" if source.files else ""),
+        "Default training": (
+            f"model {defaults.model}, {defaults.rounds} rounds, batch size {defaults.batch_size}, "
+            f"clip {defaults.clip:g}, learning rate {defaults.lr:g}, delta {defaults.delta:g}, "
+            f"preprocessing {defaults.preprocess}, silos smaller than a batch: "
+            f"{defaults.small_silos}"
+        ),
+    }
+    for title, text in lines.items():
+        if text:
+            console.print(f"[bold]{escape(shown(title, None))}:[/] {escape(shown(text, None))}")
+
+
+def _beside_paper(paper: InPaper, federation: Federation) -> str:
+    counts, records = federation.train_counts, "training records"
+    if paper.before_split:
+        counts, records = counts + federation.test_counts, "records for training and testing"
+    paper_shape, own_shape = (
+        " x ".join(map(str, s)) for s in (paper.features, federation.input_shape)
+    )
+    return (
+        f"Paper: {paper.silos} silos, {paper.least} to {paper.most} {records}, {paper_shape} "
+        f"features; here: {len(counts)} silos, {counts.min()} to {counts.max()} {records}, "
+        f"{own_shape} features."
+    )
+
+
+# --- what is in a federation
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    """A federation in plain values: what is in it, silo by silo."""
+    return {
+        "name": federation.name,
+        "task": federation.task,
+        "classes": 2 if federation.task == "binary" else federation.num_classes,
+        "class_names": list(federation.class_names),
+        "metric": federation.metric,
+        "features": list(federation.input_shape),
+        "silos": [
+            {
+                "name": silo.name,
+                "train": len(silo.train),
+                "test": len(silo.test),
+                **({"subjects": silo.train.units} if federation.by_subject else {}),
+                "labels": _label_summary(federation, silo.train),
+            }
+            for silo in federation.silos
+        ],
+        "declared": list(federation.declared),
+        "uncovered": list(federation.uncovered),
+    }
+
+
+def _label_summary(federation: Federation, records: Records) -> dict[str, float]:
+    """Training labels: their range and mean, or how many there are of each class."""
+    if federation.task == "regression":
+        y = records.y.astype(np.float64)
+        return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
+    labels, counts = np.unique(records.y, return_counts=True)
+    return {
+        class_name(federation, label): int(count)
+        for label, count in zip(labels.tolist(), counts, strict=True)
+    }
+
+
+def _print_federation(console: Console, federation: Federation) -> None:
+    shape = " x ".join(map(str, federation.input_shape))
+    classes = f" with {federation.num_classes} classes" if federation.num_classes else ""
+    console.print(
+        f"{shown(federation.name, None)}: {len(federation.silos)} silos, "
+        f"{federation.task}{classes}, {shape} features, {federation.train_counts.sum()} training "
+        f"and {federation.test_counts.sum()} test records",
+        markup=False,
+        highlight=False,
+    )
+    subjects = ["training subjects"] if federation.by_subject else []
+    table = Table("silo", "train", "test", *subjects, "training labels")
+    for silo in federation.silos:
+        labels = ", ".join(
+            f"{shown(name)}: {value:.3g}" if isinstance(value, float) else f"{shown(name)}: {value}"
+            for name, value in _label_summary(federation, silo.train).items()
+        )
+        counts = [len(silo.train), len(silo.test)]
+        if federation.by_subject:
+            counts.append(silo.train.units)
+        table.add_row(escape(shown(silo.name, None)), *map(str, counts), escape(labels))
+    console.print(table)
+    if federation.declared:
+        console.print(f"Taken as public: {', '.join(federation.declared)}.")
+    if not federation.uncovered:
+        console.print("Nothing was learned from the records beforehand.")
+    for note in federation.uncovered:
+        console.print(f"Not covered by epsilon: {note}", markup=False)

@@ -1,0 +1,96 @@
+"""What Vehicle and GLEAM have in common: sensor features with labels -1 and +1, split 75/25.
+
+Every silo is split with the same seed and thinned before its scaler is fitted, as in the authors'
+code.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from silodp.datasets.files import Archive
+from silodp.datasets.scaling import (
+    STANDARDISED,
+    check_features,
+    records_to_unit_norm,
+    standardisation,
+    standardise,
+)
+from silodp.datasets.source import DataOptions
+from silodp.datasets.split import authors_seed, split_silo
+from silodp.errors import SilodpError
+from silodp.federation import Federation, Records, Silo
+
+AUTHORS_ARCHIVE = Archive(
+    "https://www.dropbox.com/s/gxgnu3imufuoddj/private_silos_data.zip?dl=1", checksum=None
+)
+PREPROCESSINGS = ("paper", "norm", "none")
+DEFAULT_PREPROCESS = "paper"
+DEFAULT_TEST_FRACTION = 0.25
+
+STANDARDISED_BEFORE = (
+    "The features in the file were standardised beforehand with statistics of the records; epsilon "
+    "does not cover these statistics."
+)
+
+
+def sensor_federation(
+    dataset: str,
+    path: Path,
+    silos: dict[str, Records],
+    seed: int,
+    options: DataOptions,
+    standardised_before: bool = False,
+) -> Federation:
+    """The silos, split and scaled as the options say.
+
+    With `standardised_before`, the preprocessing "paper" leaves the features as they are.
+    """
+    preprocess = options.preprocess or DEFAULT_PREPROCESS
+    fit_scaler = preprocess == "paper" and not standardised_before
+    uncovered = STANDARDISED_BEFORE if standardised_before else STANDARDISED
+    parts = []
+    for name, records in silos.items():
+        check_features(f"{path}, silo {name!r}: X", records.x)
+        _check_labels(path, name, records.y)
+        train, test = _split(name, records, seed, options)
+        if fit_scaler:
+            mean, deviation = standardisation(train.x)
+            train = replace(train, x=standardise(train.x, mean, deviation))
+            test = replace(test, x=standardise(test.x, mean, deviation))
+        elif preprocess == "norm":
+            train = replace(train, x=records_to_unit_norm(train.x))
+            test = replace(test, x=records_to_unit_norm(test.x))
+        parts.append(Silo(name, train, test))
+    return Federation(
+        name=dataset,
+        silos=tuple(parts),
+        task="binary",
+        uncovered=(uncovered,) if standardised_before or fit_scaler else (),
+        declared=("class list",),
+        feature_bound=1.0 if preprocess == "norm" else None,
+    )
+
+
+def _check_labels(path: Path, name: str, y: np.ndarray) -> None:
+    strange = y[~np.isin(y, (-1.0, 1.0))]
+    if len(strange):
+        raise SilodpError(
+            f"{path}, silo {name!r}: Y holds the label {strange[0]:g}, but -1 and +1 are expected: "
+            "encode the two classes so."
+        )
+
+
+def _split(name: str, records: Records, seed: int, options: DataOptions) -> tuple[Records, Records]:
+    test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
+    train, test = split_silo(name, records, test_fraction, authors_seed(seed), options.density)
+    # A silo of a few records may have both classes, but happen to train on one. To draw again until
+    # it does not would be a split that nobody else has.
+    if len(np.unique(train.y)) < 2 <= len(np.unique(records.y)):
+        raise SilodpError(
+            f"Silo {name!r} has {len(records)} records of both classes, but by seed {seed} all "
+            f"{len(train)} for training are of the class {train.y[0]:+g}: take a larger density, a "
+            "smaller test_fraction or another seed."
+        )
+    return train, test

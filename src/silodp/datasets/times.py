@@ -1,0 +1,63 @@
+"""When records were made: a column of numbers, dates or points in time, put in order."""
+
+import datetime
+import re
+
+import numpy as np
+import pandas as pd
+
+from silodp.datasets.columns import column_type, numbers
+from silodp.errors import SilodpError
+
+# Year first, so that no day can pass for a month.
+ISO = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
+)
+REMEDY = "write numbers, or dates as 2024-12-31 or 2024-12-31T23:59:59"
+
+
+def places_in_time(silo: str, name: str, values: pd.Series) -> np.ndarray:
+    """The place of each row in the order of time within the silo, from 0; equal times share one.
+
+    Times with an offset from UTC are compared as points in time, whatever their offsets; a date
+    alone is its beginning.
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(values.cat.categories.dtype)
+    kind = column_type(values)
+    if kind == "number":
+        numbers(silo, name, values)  # refuses what is infinite
+    elif kind == "text":
+        values = _parsed(silo, name, values)
+    elif kind != "date" or not _in_order(values):
+        raise SilodpError(
+            f"Silo {silo!r}: the time column {name!r} holds {str(values.iloc[0])!r}, which is no "
+            f"number or date: {REMEDY}."
+        )
+    return pd.factorize(values, sort=True)[0]
+
+
+def _parsed(silo: str, name: str, values: pd.Series) -> pd.Series:
+    where = f"Silo {silo!r}: the time column {name!r}"
+    texts = [str(value).strip() for value in values]
+    matches = [ISO.fullmatch(text) for text in texts]
+    times = pd.to_datetime(pd.Series(texts), format="ISO8601", utc=True, errors="coerce")
+    for text, match, missing in zip(texts, matches, times.isna(), strict=True):
+        if match is None or missing:
+            raise SilodpError(f"{where} holds {text!r}, which is no number or ISO date: {REMEDY}.")
+    zones = {
+        bool(match and match["zone"]): text for text, match in zip(texts, matches, strict=True)
+    }
+    if len(zones) > 1:
+        raise SilodpError(
+            f"{where} holds {zones[True]!r} with a time zone and {zones[False]!r} without: write "
+            "all with one, or none."
+        )
+    return times
+
+
+def _in_order(values: pd.Series) -> bool:
+    """Whether dates can be ordered; a time of day alone cannot."""
+    return not pd.api.types.is_object_dtype(values.dtype) or {type(v) for v in values} == {
+        datetime.date
+    }

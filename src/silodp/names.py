@@ -1,0 +1,37 @@
+"""Names that others gave (silos, classes, files), made fit to be shown."""
+
+import re
+
+from silodp.federation import Federation
+
+_LONGEST = 40
+_LONGEST_FILE = 80
+
+
+def shown(name: str, longest: int | None = _LONGEST) -> str:
+    """Without control characters, which could command a terminal; cut where it is too long."""
+    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return name if longest is None or len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def in_picture(name: str, longest: int = _LONGEST) -> str:
+    """As `shown`, with dollar signs that matplotlib does not take for the marks of a formula."""
+    return shown(name, longest).replace("$", r"\$")
+
+
+def as_file_name(name: str) -> str:
+    """A name that is one part of a path on any system."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("._-")[:_LONGEST_FILE] or "data"
+
+
+def numbered(kind: str, number: int, count: int, least: int = 2) -> str:
+    """A name for the one that comes after `number` others, of `count`: silo-01, silo-02, ..."""
+    return f"{kind}-{number + 1:0{max(least, len(str(count)))}d}"
+
+
+def class_name(federation: Federation, label: float) -> str:
+    """What a label of a classification stands for: the name of its class, else its number."""
+    number = int(label > 0) if federation.task == "binary" else int(label)
+    if number < len(federation.class_names):
+        return federation.class_names[number]
+    return f"{label:g}"

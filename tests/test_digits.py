@@ -1,0 +1,62 @@
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from silodp.datasets import DataOptions, resolve
+from silodp.errors import SilodpError
+
+
+def load(seed=0, **options):
+    given = DataOptions(**options)
+    return resolve("digits", given).load(seed, given)
+
+
+def test_the_bundled_images():
+    federation = load(silos=4, rotations=1, mask_ratio=0)
+    x = np.concatenate([part.x for silo in federation.silos for part in (silo.train, silo.test)])
+    bundled = load_digits()
+    assert len(x) == len(bundled.target) == 1797
+    assert sorted(map(bytes, x[..., 0])) == sorted(
+        map(bytes, np.round(bundled.images * 255 / 16).astype(np.uint8))
+    )
+
+
+def test_rotated_and_masked():
+    federation = load()
+    assert len(federation.silos) == 12
+    assert federation.input_shape == (8, 8, 1)
+    assert federation.uncovered == ()
+    assert {name[:11] for name in federation.names} == {
+        *("rotated-000", "rotated-090", "rotated-180", "rotated-270")
+    }
+    for silo in load(mask_ratio=0.5).silos:
+        white = (silo.train.x == 255).all(axis=0)
+        assert (silo.test.x[:, white] == 255).all()
+        assert 0 < white.sum() < 64
+
+
+def test_test_fraction():
+    assert load(test_fraction=0.5).test_counts.sum() == 899
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SilodpError, match=r"pip install 'silodp\[digits\]'"):
+        load()
+
+
+def test_it_learns_and_a_private_run_is_proven(cli):
+    done = cli(
+        *("run", "--data", "digits", "--method", "local", "--epsilon", "inf", "--rounds", 60),
+        *("--json", "--mask-ratio", 0),
+    )
+    import json
+
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["test"]["mean"] > 0.85
+    done = cli(
+        *("run", "--data", "digits", "--epsilon", 4, "--rounds", 1, "--json"),
+    )
+    assert '"proven": true' in done.stdout
