@@ -28,6 +28,7 @@ format: $(VENV)/dev
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.throughput --json runs/bench.json
 	$(BIN)/python -m benchmarks.privacy
+	$(BIN)/python -m benchmarks.loading
 
 clean:
 	rm -rf $(VENV)
