@@ -510,16 +510,19 @@ def test_personal_models_are_written(cli, tmp_path, sentence):
     table = tmp_path / "grouped.csv"
     rng = np.random.default_rng(0)
     rows = [
-        f"{'abc'[i % 3]},{a:.3f},{b:.3f},{a - b + 0.1 * (i % 3):.3f}"
+        f"{'abc'[i % 3]},{a:.3f},{b:.3f},{a - b + 0.1 * (i % 3):.3f},2024-01-{i % 28 + 1:02d}"
         for i, (a, b) in enumerate(rng.normal(size=(120, 2)))
     ]
-    table.write_text("site,one,two,outcome\n" + "\n".join(rows))
+    table.write_text("site,one,two,outcome,day\n" + "\n".join(rows))
     asked = ("run", "--data", table, "--silo-column", "site", "--target", "outcome", "--epsilon", 5)
+    assert "leave the column out (--ignore)" in sentence(cli(*asked))
+    assert "ignore names the column 'week'" in sentence(cli(*asked, "--ignore", "week"))
+    asked += ("--ignore", " day,two ")
     done = cli(*asked, "--rounds", 2, "--out", tmp_path / "out", "--save-models", "--quiet")
     assert done.exit_code == 0, done.stderr
     with np.load(tmp_path / "out" / "models.npz", allow_pickle=False) as models:
         assert models["silos"].tolist() == ["a", "b", "c"]
-        assert models["model"].shape == (1, 3, 3)  # seeds, silos, two features and a bias
+        assert models["model"].shape == (1, 3, 2)  # seeds, silos, a feature and a bias
         assert not np.array_equal(models["model"][0, 0], models["model"][0, 1])
     # Models of a run that is replaced do not stay beside another result.
     done = cli(*asked, "--rounds", 1, "--out", tmp_path / "out", "--overwrite", "--quiet")

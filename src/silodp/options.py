@@ -117,6 +117,9 @@ class RunOptions:
         None, "Column of a table whose groups are never parted by the split."
     )
     target: str | None = _option(None, "Column of a table to predict.")
+    ignore: str | None = _option(
+        None, "Columns of a table to leave out, separated by commas (or in a schema)."
+    )
     drop_missing: bool | None = _option(
         None, "Drop rows with missing values (tables), images without a label (adni)."
     )

@@ -143,7 +143,10 @@ def _load(
 def data_options(asked: RunOptions) -> datasets.DataOptions:
     """The part of the options that data sources take."""
     names = {field.name for field in fields(datasets.DataOptions)}
-    return datasets.DataOptions(**{n: v for n, v in asdict(asked).items() if n in names})
+    given = {n: v for n, v in asdict(asked).items() if n in names}
+    if isinstance(asked.ignore, str):
+        given["ignore"] = [column.strip() for column in asked.ignore.split(",")]
+    return datasets.DataOptions(**given)
 
 
 def filled(

@@ -156,7 +156,7 @@ def kind_of(frames: Frames, name: str, declare: str) -> Kind:
         if kind == "date":
             raise SilodpError(
                 f"{where} holds dates: turn them into numbers, such as years or days since an "
-                "event, or leave the column out."
+                "event, or leave the column out (--ignore)."
             )
         if kind not in ("number", "text", "category"):
             raise SilodpError(
@@ -228,7 +228,7 @@ def _check_words(frames: Frames, name: str, declare: str) -> None:
         if all(DATE_LIKE.fullmatch(text) for text in texts):
             raise SilodpError(
                 f"Silo {silo!r}: column {name!r} holds dates ({texts[0]!r}): turn them into "
-                "numbers, such as years or days since an event, or leave the column out."
+                "numbers, such as years or days since an event, or leave the column out (--ignore)."
             )
     if not texts_of or not (
         any(column_type(values_of(frame, name)) == "number" for frame in frames.values())
