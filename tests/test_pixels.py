@@ -9,6 +9,7 @@ import pytest
 
 import silodp
 from silodp import Federation, Records, Silo
+from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.models import get_model, on_pixels
 from silodp.subjects import blocks_of, by_subject
@@ -108,6 +109,26 @@ def test_a_run_on_bytes_is_the_run_on_numbers(model, subjects):
     for one, other in zip(*map(jax.tree.leaves, (ours.models, theirs.models)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
     assert ours.mean == pytest.approx(theirs.mean)
+
+
+class Interrupted(Reporter):
+    """As by Ctrl-C, after the first evaluation."""
+
+    def trained(self, done, total, metric):
+        if done < total:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_with_the_same_pixels(tmp_path):
+    asked = {
+        **{"method": "local", "model": "softmax", "rounds": 4, "evaluate_every": 1, "lr": 0.1},
+        **{"batch_size": 8, "epsilon": 4, "delta": 1e-3, "out": tmp_path},
+    }
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(federation=images(), reporter=Interrupted(), **asked)
+    with pytest.raises(SilodpError, match="other options, budgets or records"):
+        silodp.run(federation=images(pixels=(-1.0, 1.0)), resume=True, **asked)
+    assert silodp.run(federation=images(), resume=True, **asked).mean > 0
 
 
 def test_noisy_statistics_are_of_numbers():

@@ -222,3 +222,19 @@ def test_a_split_by_time_that_is_far_from_what_was_asked_is_refused():
         split_silo("a", records, 0.2, 0, time=time)
     train, _ = split_silo("a", records, 0.99, 0, time=time)
     assert len(train) == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "test_fraction", "tested"),
+    [
+        ([1] * 50 + [2] * 50, 0.6, 50),  # the only change, although later
+        ([1] * 40 + [2] * 30 + [3] * 30, 0.35, 30),  # the nearest: later
+        ([1] * 40 + [2] * 30 + [3] * 30, 0.55, 60),  # the nearest: earlier
+        ([1] * 40 + [2] * 20 + [3] * 40, 0.5, 60),  # of two as near: the earlier
+        ([1] * 40 + [2] * 20 + [3] * 40, 0.4, 40),
+    ],
+)
+def test_equal_times_are_never_parted(times, test_fraction, tested):
+    train, test = time_split(np.array(times), test_fraction)
+    assert len(test) == tested
+    assert len(train) == 100 - tested
