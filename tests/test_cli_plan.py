@@ -137,3 +137,14 @@ def test_warnings_do_not_tell_a_private_count(cli, tmp_path):
     plan = planned(cli, "--policies", policies, "--weights", "uniform")
     assert plan["silos"][2]["records"] == 310  # it holds 600, too many for this delta
     assert plan["warnings"] == []
+
+
+def test_names_cannot_command_the_terminal(cli, tmp_path):
+    names = ("a[red]", "b\x1b[2J")
+    rows = [f"{names[i % 2]},{i % 7},{i % 5}" for i in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,x,y", *rows]))
+    asked = ("--data", tmp_path / "t.csv", "--silo-column", "site", "--target", "y")
+    shown = cli("plan", *asked, "--task", "regression", "--epsilon", 3, "--rounds", 2).stdout
+    assert "\x1b[2J" not in shown
+    assert "a[red]" in shown
+    assert r"b\x1b[2J" in shown

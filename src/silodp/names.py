@@ -9,8 +9,11 @@ _LONGEST_FILE = 80
 
 
 def shown(name: str, longest: int | None = _LONGEST) -> str:
-    """Without control characters, which could command a terminal; cut where it is too long."""
-    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+    """With the codes of characters that could command a terminal; cut where it is too long."""
+    name = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in name
+    )
     return name if longest is None or len(name) <= longest else f"{name[: longest - 1]}…"
 
 

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -14,6 +13,7 @@ from silodp.cli import data as data_commands
 from silodp.cli import ledger as ledger_commands
 from silodp.cli import plan as plan_commands
 from silodp.cli import run as run_commands
+from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
 
 
@@ -25,7 +25,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SilodpError as error:
-            console.print(f"[bold red]Error:[/] {escape(str(error))}")
+            console.print(f"[bold red]Error:[/] {safe(str(error))}")
         except KeyboardInterrupt:
             more = ""
             if ctx.invoked_subcommand == "run":

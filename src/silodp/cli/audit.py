@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
 from silodp.cli.run import LiveProgress, note_unused
+from silodp.cli.terminal import safe
 from silodp.engines.checkpoint import check_writable
 from silodp.result import plain, write_file
 
@@ -79,10 +79,10 @@ def audit(
     elif not quiet:
         _print(found)
         if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
     if not found.passed:
         words = Console(stderr=True, highlight=False, soft_wrap=True)
-        words.print(f"[bold red]{escape(_verdict(found))}[/]")
+        words.print(f"[bold red]{safe(_verdict(found))}[/]")
         raise typer.Exit(BROKEN)
 
 
@@ -118,8 +118,8 @@ def _print(found: "Audit") -> None:
     )
     table = Table(*columns, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_row(
-        escape(found.silo),
-        escape(found.method),
+        safe(found.silo),
+        safe(found.method),
         f"{found.claimed_epsilon:.4g}",
         f"{found.lower_bound:.4g}",
         f"{found.curve_bound:.4g}",
@@ -130,12 +130,12 @@ def _print(found: "Audit") -> None:
     console.print(table)
     console.print(
         f"Neighbours: {found.relation} of one {found.unit}; delta {found.delta:g}; "
-        f"{found.rounds} rounds. Best attack: {escape(found.attack)}; it is right in "
+        f"{found.rounds} rounds. Best attack: {safe(found.attack)}; it is right in "
         f"{100 * found.hit_rate:.3g}% of runs with the canary and wrong in "
         f"{100 * found.false_alarm_rate:.3g}% without."
     )
     for warning in found.warnings:
-        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+        console.print(f"[yellow]Warning:[/] {safe(warning)}.")
     if found.passed:
-        console.print(escape(_verdict(found)))
+        console.print(safe(_verdict(found)))
     console.print("[dim]An audit is not private itself: it trains on the records many times.[/]")

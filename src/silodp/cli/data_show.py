@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from silodp.cli.options import takes_data_options
 from silodp.cli.run import LiveProgress
+from silodp.cli.terminal import safe
 from silodp.datasets import SOURCES, DataOptions, resolve
 from silodp.datasets.files import Archive
 from silodp.datasets.source import DataSource, InPaper
@@ -104,7 +104,7 @@ def show(
         typer.echo(json.dumps(content, indent=2))
     else:
         for picture in pictures:
-            console.print(f"Picture: {escape(str(picture))}")
+            console.print(f"Picture: {safe(str(picture))}")
     if pictures and name_or_path not in SOURCES:
         Console(stderr=as_json, highlight=False, soft_wrap=True).print(SHOWS_RECORDS)
 
@@ -187,7 +187,7 @@ def _print_about(console: Console, source: DataSource) -> None:
     }
     for title, text in lines.items():
         if text:
-            console.print(f"[bold]{escape(shown(title, None))}:[/] {escape(shown(text, None))}")
+            console.print(f"[bold]{safe(title)}:[/] {safe(text)}")
 
 
 def _beside_paper(paper: InPaper, federation: Federation) -> str:
@@ -263,7 +263,7 @@ def _print_federation(console: Console, federation: Federation) -> None:
         counts = [len(silo.train), len(silo.test)]
         if federation.by_subject:
             counts.append(silo.train.units)
-        table.add_row(escape(shown(silo.name, None)), *map(str, counts), escape(labels))
+        table.add_row(safe(silo.name), *map(str, counts), safe(labels))
     console.print(table)
     if federation.declared:
         console.print(f"Taken as public: {', '.join(federation.declared)}.")

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
+from silodp.names import shown
 from silodp.privacy.chain import COLUMNS, Entry, canonical
 from silodp.privacy.ledger import (
     Ledger,
@@ -48,7 +49,7 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
     console = _console()
     for ledger, told in zip(ledgers, silos, strict=True):
         table = Table(
-            title=escape(_text(f"{ledger.silo} ({ledger.relation}, per {ledger.unit})")),
+            title=safe(f"{ledger.silo} ({ledger.relation}, per {ledger.unit})"),
             box=box.SIMPLE_HEAD,
             padding=(0, 1),
             collapse_padding=True,
@@ -60,9 +61,9 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         table.add_column("spent so far", justify="right")
         for entry, row in zip(ledger.entries, told["entries"], strict=True):
             table.add_row(
-                escape(_text(entry.time[:19].replace("T", " "))),
-                escape(_text(_words(entry))),
-                escape(_text(entry.run)),
+                safe(entry.time[:19].replace("T", " ")),
+                safe(_words(entry)),
+                safe(entry.run),
                 _number(row["epsilon"]),
                 _number(row["spent_epsilon"]),
             )
@@ -92,7 +93,7 @@ def verify(
         table.columns[3].overflow = "fold"  # a hash that is cut short cannot be compared
         for told in silos:
             table.add_row(
-                escape(_text(told["silo"] or told["file"])),
+                safe(told["silo"] or told["file"]),
                 "intact" if told["intact"] else "[bold red]NOT INTACT[/]",
                 str(told["entries"] or ""),
                 told["head"] or "",
@@ -135,7 +136,7 @@ def export(
         raise SilodpError(
             f"{out} cannot be written ({error.strerror}): choose another --out."
         ) from None
-    _console(stderr=True).print(f"{len(entries)} entries written to {escape(_text(str(out)))}")
+    _console(stderr=True).print(f"{len(entries)} entries written to {safe(str(out))}")
 
 
 @app.command("remaining")
@@ -159,7 +160,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     table = Table("silo", "spent", "left for one more", "lifetime", "delta", "runs", "counted per")
     for told in silos:
         table.add_row(
-            escape(_text(told["silo"])),
+            safe(told["silo"]),
             _number(told["spent_epsilon"]),
             _number(told["remaining_epsilon"]),
             _number(told["lifetime_epsilon"]),
@@ -261,15 +262,8 @@ def _csv(entries: list[dict[str, Any]]) -> str:
 
 def _cell(text: str) -> str:
     """A spreadsheet would take a silo called "=1+1" for a formula."""
-    text = _text(text)
+    text = shown(text, None)
     return f"'{text}" if text[:1] in tuple("=+-@") else text
-
-
-def _text(text: str) -> str:
-    """What would move the cursor, change colours or hide is shown by its code instead."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
 
 
 def _number(value: float | None) -> str:

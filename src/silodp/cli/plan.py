@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
 from silodp.cli.run import LiveProgress, note_unused, person_text
+from silodp.cli.terminal import safe
 from silodp.engines.checkpoint import check_writable
 from silodp.result import plain, write_file
 
@@ -63,7 +63,7 @@ def plan(
     elif not quiet:
         _print(content)
         if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
 
 
 def _print(content: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ def _print(content: dict[str, Any]) -> None:
     for row in rows:
         by = row["epsilon_by_accountant"]
         table.add_row(
-            escape(row["silo"]),
+            safe(row["silo"]),
             str(row["records"]),
             f"{row['sampling_rate']:.3g}",
             str(row["steps"]),
@@ -101,9 +101,9 @@ def _print(content: dict[str, Any]) -> None:
     if content["person"]:
         console.print(person_text(content["person"], rows[0]["unit"]), highlight=False)
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
-        console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason.rstrip('.'))}.")
+        console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
     for warning in content["warnings"]:
-        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+        console.print(f"[yellow]Warning:[/] {safe(warning)}.")
 
 
 def _number(value: float | str | None, digits: int) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
+from silodp.cli.terminal import safe
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.methods import METHOD_OPTIONS, METHODS, get_method
@@ -114,7 +114,7 @@ def run(
     elif not quiet:
         print_results([result])
         if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {escape(str(out))}")
+            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
 
 
 def note_unused(given: dict[str, Any], console: Console) -> None:
@@ -124,7 +124,7 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
     for option in METHOD_OPTIONS:
         if option in given and option not in (*method.options, *method.fixed):
             flag = "--" + option.replace("_", "-")
-            console.print(f"[yellow]Note:[/] {escape(name)} does not use {flag}.")
+            console.print(f"[yellow]Note:[/] {safe(name)} does not use {flag}.")
 
 
 def print_results(results: list[Result]) -> None:
@@ -138,7 +138,7 @@ def print_results(results: list[Result]) -> None:
         means = [silo["mean"] for silo in result.per_silo]
         spread = f"± {result.std:.{digits}f}" if len(result.test["per_seed"]) > 1 else "(one seed)"
         table.add_row(
-            escape(describe(result)),
+            safe(describe(result)),
             f"{result.mean:.{digits}f} {spread}",
             f"{min(means):.{digits}f} to {max(means):.{digits}f}",
             epsilon_text(result),
@@ -146,14 +146,14 @@ def print_results(results: list[Result]) -> None:
     console.print(table)
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
         if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):
-            console.print(f"[yellow]Epsilon is not proven:[/] {escape(reason.rstrip('.'))}.")
+            console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
     for warning in dict.fromkeys(w for result in results for w in result.warnings):
-        console.print(f"[yellow]Warning:[/] {escape(warning)}.")
+        console.print(f"[yellow]Warning:[/] {safe(warning)}.")
     for result in results:
         if result.person is not None:
             console.print(person_text(result.person, result.privacy[0]["unit"]), highlight=False)
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
-        console.print(f"[dim]Assumed: {escape(assumption)}.[/]")
+        console.print(f"[dim]Assumed: {safe(assumption)}.[/]")
 
 
 def person_text(person: dict[str, Any], unit: str) -> str:
@@ -194,4 +194,4 @@ def demo(
     with LiveProgress(console) as progress:
         results, picture = run_demo(out, progress)
     print_results(results)
-    Console(highlight=False, soft_wrap=True).print(f"Picture: {escape(str(picture))}")
+    Console(highlight=False, soft_wrap=True).print(f"Picture: {safe(str(picture))}")
