@@ -191,3 +191,9 @@ def test_settings_are_those_of_the_paper():
 def test_private_run(data_dir, cli):
     done = cli("run", "--data", "adni", "--data-dir", data_dir, "--epsilon", "8", "--rounds", "1")
     assert done.exit_code == 0, done.output
+
+
+def test_the_folder_given_may_be_adni_itself(data_dir):
+    one, other = load(data_dir), load(data_dir / "adni")
+    assert one.names == other.names
+    np.testing.assert_array_equal(one.silos[0].train.x, other.silos[0].train.x)

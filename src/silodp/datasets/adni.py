@@ -164,20 +164,29 @@ def _scan(file: Path) -> Scan:
 
 
 def _find(data_dir: Path | None) -> tuple[Path, Path]:
-    """The folder that holds the silos' folders, and the label file."""
+    """The folder that holds the silos' folders, and the label file.
+
+    A folder that was given may be that of ADNI itself.
+    """
     homes = [folder / "adni" for folder in data_folders(data_dir)]
+    if data_dir is not None and _label_file(data_dir.expanduser()):
+        homes.insert(0, data_dir.expanduser())
     home = next((home for home in homes if home.is_dir()), None)
     if home is None:
         raise SilodpError(
             f"Data set 'adni' was not found at {', '.join(map(str, homes))}: {BY_HAND}."
         )
-    label_file = next((home / name for name in LABEL_FILES if (home / name).is_file()), None)
+    label_file = _label_file(home)
     if label_file is None:
         raise SilodpError(
             f"Data set 'adni': none of {', '.join(LABEL_FILES)} is in {home}: put the SUVR values "
             f"there, as lines of patient,image,value ({BY_HAND})."
         )
     return (home / IMAGE_FOLDER if (home / IMAGE_FOLDER).is_dir() else home), label_file
+
+
+def _label_file(home: Path) -> Path | None:
+    return next((home / name for name in LABEL_FILES if (home / name).is_file()), None)
 
 
 def _labelled(
