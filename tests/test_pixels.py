@@ -95,13 +95,11 @@ def test_a_model_sees_numbers(name, subjects):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("model", "subjects"), [("softmax", False), ("softmax", True), ("convnet", False)]
-)
-def test_a_run_on_bytes_is_the_run_on_numbers(model, subjects):
+@pytest.mark.parametrize("subjects", [False, True])
+def test_a_run_on_bytes_is_the_run_on_numbers(subjects):
     federation = images((9, 12), subjects=subjects, pixels=(-1.0, 1.0))
     asked = {
-        **{"method": "mrmtl", "model": model, "rounds": 1, "batch_size": 4, "lr": 0.1},
+        **{"method": "mrmtl", "model": "softmax", "rounds": 1, "batch_size": 4, "lr": 0.1},
         **{"epsilon": 4, "delta": 1e-3, "keep_models": True},
     }
     ours = silodp.run(federation=federation, **asked)
