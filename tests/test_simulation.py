@@ -94,7 +94,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
 )
 def test_debug_engine_agrees(method, sampling):
     """Silo by silo, without padding, grouping or compiling: the same numbers."""
-    options = {"method": method, "sampling": sampling, "epsilon": 5, "rounds": 2, "seeds": 1}
+    options = {"method": method, "sampling": sampling, "epsilon": 5, "rounds": 2, "batch_size": 32}
     fast = final(**options)
     slow = final(**options, engine="debug")
     assert fast.test["mean"] == pytest.approx(slow.test["mean"], rel=1e-4)
@@ -105,7 +105,7 @@ def test_debug_engine_agrees(method, sampling):
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_debug_engine_agrees_on_classes(task):
-    options = {"method": "mrmtl", "epsilon": 5, "seeds": 1, "rounds": 2, "batch_size": 16}
+    options = {"method": "mrmtl", "epsilon": 5, "seeds": 1, "rounds": 2, "batch_size": 32}
     fast = silodp.run(federation=small(task), **options)
     slow = silodp.run(federation=small(task), engine="debug", **options)
     assert fast.test["per_seed"] == slow.test["per_seed"]
