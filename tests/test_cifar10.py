@@ -360,8 +360,10 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert len(load(written(tmp_path / "data"), silos=4).silos) == 4
 
 
-def test_class_names(tmp_path):
-    assert load(written(tmp_path), silos=4).class_names == CLASSES
+def test_classes_are_public_and_have_names(tmp_path):
+    federation = load(written(tmp_path), silos=4)
+    assert federation.class_names == CLASSES
+    assert federation.declared == ("feature bounds", "class list")
 
 
 def test_a_private_round(tmp_path, cli):

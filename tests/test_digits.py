@@ -28,6 +28,7 @@ def test_rotated_and_masked():
     assert len(federation.silos) == 12
     assert federation.input_shape == (8, 8, 1)
     assert federation.uncovered == ()
+    assert federation.declared == ("feature bounds", "class list")
     assert {name[:11] for name in federation.names} == {
         *("rotated-000", "rotated-090", "rotated-180", "rotated-270")
     }
@@ -35,6 +36,16 @@ def test_rotated_and_masked():
         white = (silo.train.x == 255).all(axis=0)
         assert (silo.test.x[:, white] == 255).all()
         assert 0 < white.sum() < 64
+
+
+def test_a_policy_that_does_not_make_the_classes_public_refuses(cli, sentence, tmp_path):
+    policies = tmp_path / "policies.toml"
+    policies.write_text(
+        '[default]\nepsilon = 3\ndelta = 1e-3\npublic = ["feature bounds", "record count"]'
+    )
+    said = sentence(cli("run", "--data", "digits", "--policies", policies, "--rounds", 1))
+    assert "'rotated-000-01'" in said
+    assert "class list" in said
 
 
 def test_test_fraction():

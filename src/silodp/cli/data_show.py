@@ -198,10 +198,14 @@ def _beside_paper(paper: InPaper, federation: Federation) -> str:
         " x ".join(map(str, s)) for s in (paper.features, federation.input_shape)
     )
     return (
-        f"Paper: {paper.silos} silos, {paper.least} to {paper.most} {records}, {paper_shape} "
-        f"features; here: {len(counts)} silos, {counts.min()} to {counts.max()} {records}, "
+        f"Paper: {paper.silos} silos, {_extent(paper.least, paper.most)} {records}, {paper_shape} "
+        f"features; here: {len(counts)} silos, {_extent(counts.min(), counts.max())} {records}, "
         f"{own_shape} features."
     )
+
+
+def _extent(least: int, most: int) -> str:
+    return f"{least} to {most}" if least < most else f"{least}"
 
 
 # --- what is in a federation
