@@ -47,7 +47,7 @@ def read(seed: int, options: DataOptions) -> Federation:
 
 SOURCE = DataSource(
     name="digits",
-    summary="1,797 digits in 12 silos, rotated and masked (10 classes, 8x8; needs no download)",
+    summary="1,797 digits in 12 silos, rotated and masked (10 classes, 8x8; with scikit-learn)",
     citation=(
         "E. Alpaydin, C. Kaynak, Optical recognition of handwritten digits, UCI Machine Learning "
         "Repository (1998); as bundled with scikit-learn"
