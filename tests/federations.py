@@ -25,3 +25,14 @@ def small(task="regression", sizes=(40, 70, 55), d=4, classes=3, seed=0, test=20
         w = theta + 0.3 * rng.normal(size=shape)
         silos.append(Silo(f"silo {number}", records(n, w), records(test, w)))
     return Federation("small", tuple(silos), task, classes if task == "multiclass" else 0)
+
+
+def two_kinds():
+    """Four silos, two of a kind, the kinds being opposites."""
+    silos = []
+    for number, sign in enumerate((1, -1, 1, -1)):
+        one = small(sizes=(50,), seed=number).silos[0]
+        truth = sign * np.arange(1.0, 5.0) / 4 + 0.05 * number
+        parts = [Records(part.x, part.x @ truth) for part in (one.train, one.test)]
+        silos.append(Silo(f"silo {number}", *parts))
+    return Federation("kinds", tuple(silos), "regression")

@@ -158,9 +158,8 @@ def test_what_is_not_finite_is_an_alarm():
         ("regression", "fedavg", "replace-one"),
         ("regression", "mrmtl", "add-remove"),
         ("binary", "mrmtl", "replace-one"),
-        ("binary", "fedavg", "add-remove"),
-        ("binary", "ifca", "add-remove"),
-        ("multiclass", "finetune", "add-remove"),
+        ("binary", "ditto", "add-remove"),
+        ("multiclass", "ifca+mrmtl", "add-remove"),
     ],
 )
 def test_honest_runs_pass(task, method, relation):

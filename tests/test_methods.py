@@ -1,192 +1,207 @@
-"""Identities of the methods, for equal keys."""
+"""Identities of the methods, for equal keys, and what they cost."""
 
 import math
+from functools import cache
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from federations import small
 
 import silodp
-from silodp.methods import METHODS, get_method
-from silodp.methods.base import Method, add, weighted_mean
-from silodp.privacy.queries import Schedule, guarded
+from silodp.engines.job import Setting
+from silodp.engines.simulation import Simulation
+from silodp.methods import METHODS, get_method, warm_starts
+from silodp.run import job_of
+
+OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "seeds": 2}
+ONE_PASS = ("fedavg", "finetune", "mrmtl", "meanpull", "mocha")
 
 
-def models(federation=None, **options):
-    options = {"rounds": 6, "batch_size": 16, "lr": 0.1, "epsilon": 4, "seeds": 2} | options
-    federation = federation or small()
-    return silodp.run(federation=federation, keep_models=True, **options).models
+@cache
+def models(method, epsilon=4, sizes=(40, 70, 55), **options):
+    """Personal models [seeds, silos, ...]."""
+    options = OPTIONS | {"method": method, "epsilon": epsilon} | options
+    return silodp.run(federation=small(sizes=sizes), keep_models=True, **options).models
 
 
-@pytest.mark.parametrize("regulariser", ["outside", "inside"])
+def with_plans_of(other, method, **options):
+    """The method's models with the noise that another method needs: they differ in cost alone."""
+    options = OPTIONS | {"federation": small(), "epsilon": 4, "seeds": 1} | options
+    plans = silodp.plan(method=other, **options).plans[0]
+    prepared = silodp.plan(method=method, **options)
+    values = prepared.method.traced_values(prepared.asked[0])
+    job = job_of(prepared)
+    simulation = Simulation(job, [0], prepared.federations, [Setting(0.1, plans, values)])
+    state, _ = simulation.advance(simulation.initial_state(), 0, job.rounds)
+    return simulation.personal_models(state)
+
+
+# Ends of the spectrum
+
+
 @pytest.mark.parametrize("epsilon", [4, math.inf])
-def test_lambda_zero_is_local_training(regulariser, epsilon):
-    """Outside the clip to the last bit; inside, the compiled program rounds in another order."""
-    options = {"regulariser": regulariser, "epsilon": epsilon}
-    pulled, alone = models(method="mrmtl", lam=0, **options), models(method="local", **options)
-    np.testing.assert_allclose(pulled, alone, atol=0 if regulariser == "outside" else 1e-6, rtol=0)
+@pytest.mark.parametrize("method", ["mrmtl", "meanpull", "mocha"])
+def test_lambda_zero_is_local_training(method, epsilon):
+    np.testing.assert_array_equal(models(method, epsilon, lam=0), models("local", epsilon))
+
+
+@pytest.mark.parametrize("regulariser", ["inside", "proximal"])
+def test_lambda_zero_is_local_training_wherever_the_pull_goes(regulariser):
+    """Inside the clip the compiled program rounds in another order."""
+    pulled = models("mrmtl", lam=0, regulariser=regulariser)
+    tolerance = 1e-6 if regulariser == "inside" else 0
+    np.testing.assert_allclose(pulled, models("local"), atol=tolerance, rtol=0)
+
+
+def test_lambda_zero_makes_ditto_local_training_at_dittos_cost():
+    np.testing.assert_array_equal(models("ditto", math.inf, lam=0), models("local", math.inf))
+    np.testing.assert_array_equal(
+        with_plans_of("ditto", "ditto", lam=0), with_plans_of("ditto", "local")
+    )
+
+
+def test_a_large_lambda_makes_ditto_fedavg_without_privacy():
+    """On full batches nothing is random: each silo has the shared model that it was last told."""
+    options = {"batch_size": 100, "small_silos": "full-batch"}
+    shared = models("fedavg", math.inf, rounds=5, **options)
+    own = models("ditto", math.inf, lam=1e9, **options)
+    np.testing.assert_allclose(own, shared, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("server", ["average", "fedadam"])
+def test_meanpull_with_an_infinite_lambda_is_fedavg(server):
+    options = {"server_optimiser": server}
+    np.testing.assert_array_equal(
+        models("meanpull", lam=math.inf, **options), models("fedavg", **options)
+    )
 
 
 def test_finetune_fraction_zero_is_local_and_one_is_fedavg():
-    np.testing.assert_array_equal(
-        models(method="finetune", finetune_fraction=0), models(method="local")
-    )
-    np.testing.assert_array_equal(
-        models(method="finetune", finetune_fraction=1), models(method="fedavg")
-    )
+    np.testing.assert_array_equal(models("finetune", finetune_fraction=0), models("local"))
+    np.testing.assert_array_equal(models("finetune", finetune_fraction=1), models("fedavg"))
 
 
 def test_finetune_starts_from_the_shared_model():
     """Three rounds of FedAvg, then one silo's path is local training from there."""
-    half = models(method="finetune", finetune_fraction=0.5)
-    shared = models(method="fedavg", rounds=3)
+    half = models("finetune", finetune_fraction=0.5)
+    shared = models("fedavg", rounds=3)
     assert not np.allclose(half[0, 0], half[0, 1])
     assert np.allclose(shared[0, 0], shared[0, 1])
 
 
-@pytest.mark.parametrize("method", ["fedavg", "finetune"])
+def test_fedavg_gives_everybody_one_model_and_lambda_draws_models_together():
+    shared = models("fedavg")
+    assert np.all(shared == shared[:, :1])
+    for method in ("mrmtl", "meanpull", "mocha"):
+        spread = [models(method, lam=lam).std(axis=1).mean() for lam in (0, 0.3, 2)]
+        assert spread[0] > spread[1] > spread[2] > 0
+
+
+# One silo, one cluster, no clustering
+
+
+@pytest.mark.parametrize("method", ["fedavg", "finetune", "meanpull"])
 def test_one_silo_is_local_training(method):
-    federation = small(sizes=(60,))
-    np.testing.assert_allclose(
-        models(federation, method=method),
-        models(federation, method="local"),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    alone = models("local", sizes=(60,))
+    np.testing.assert_allclose(models(method, sizes=(60,)), alone, rtol=1e-5, atol=1e-6)
 
 
 def test_one_silo_one_step_mrmtl_is_local_training():
     """With one step a round, the mean of one silo is where the step starts: no pull."""
-    federation = small(sizes=(31,))
-    np.testing.assert_allclose(
-        models(federation, method="mrmtl", lam=3),
-        models(federation, method="local"),
-        rtol=1e-5,
-        atol=1e-6,
+    alone = models("local", sizes=(31,))
+    np.testing.assert_allclose(models("mrmtl", lam=3, sizes=(31,)), alone, rtol=1e-5, atol=1e-6)
+
+
+def test_one_cluster_makes_ifca_fedavg_plus_its_selection_cost():
+    options = {"clusters": 1, "select_fraction": 0.5}
+    np.testing.assert_array_equal(models("ifca", math.inf, **options), models("fedavg", math.inf))
+    np.testing.assert_array_equal(
+        with_plans_of("ifca", "ifca", **options), with_plans_of("ifca", "fedavg", **options)
     )
 
 
-def test_fedavg_gives_everybody_one_model_and_lambda_draws_models_together():
-    shared = models(method="fedavg")
-    assert np.all(shared == shared[:, :1])
-    spread = [models(method="mrmtl", lam=lam).std(axis=1).mean() for lam in (0, 0.3, 2)]
-    assert spread[0] > spread[1] > spread[2] > 0
+@pytest.mark.parametrize("method", ["local", "fedavg", "finetune", "mrmtl"])
+def test_a_warm_start_without_clustering_rounds_is_the_method_itself(method):
+    warm = models(f"ifca+{method}", select_fraction=0, clusters=3)
+    np.testing.assert_array_equal(warm, models(method))
+
+
+def test_a_warm_start_that_never_ends_is_ifca():
+    options = {"select_fraction": 0.5, "clusters": 2}
+    np.testing.assert_allclose(models("ifca+fedavg", **options), models("ifca", **options))
+    pulled = models("ifca+mrmtl", lam=0, **options)
+    np.testing.assert_array_equal(pulled, models("ifca+local", **options))
+
+
+def test_hypcluster_is_ifca():
+    assert get_method("hypcluster") is get_method("ifca")
+    assert get_method("hypcluster+mrmtl").cost == get_method("ifca+mrmtl").cost
 
 
 def test_silos_do_not_see_each_other_in_local_training():
     """Another silo's records change nothing."""
     one, two = small(seed=0), small(seed=1)
     mixed = silodp.Federation("mixed", (one.silos[0], *two.silos[1:]), "regression")
-    np.testing.assert_array_equal(
-        models(one, method="local")[:, 0], models(mixed, method="local")[:, 0]
-    )
+    options = OPTIONS | {"method": "local", "epsilon": 4, "keep_models": True}
+    alone = silodp.run(federation=mixed, **options).models
+    np.testing.assert_array_equal(models("local")[:, 0], alone[:, 0])
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "ifca"])
-def test_methods_without_selection_cost_one_pass_a_round(method):
-    costs = [
-        silodp.run(federation=small(), method=m, epsilon=2, rounds=3, batch_size=16).privacy
-        for m in (method, "local")
-    ]
-    assert costs[0] == costs[1]
-    assert costs[0][0]["steps"] == 3 * (40 // 16)
+# Costs
 
 
-def test_asking_for_more_than_the_schedule_pays_for_is_refused():
-    train, select = (lambda asked, params, *_: params), (lambda candidates: jnp.int32(1))
-    queries = guarded(Schedule(10, train=1, select_rounds=2), 0, train, select)
-    queries.train(0.0)
-    with pytest.raises(silodp.SilodpError, match="schedule"):
-        queries.train(0.0)
-    assert queries.select(jnp.zeros((2, 3)), jnp.int32(0)) == 1
-    with pytest.raises(silodp.SilodpError, match="selection 2 of a round"):
-        queries.select(jnp.zeros((2, 3)), jnp.int32(0))
-    with pytest.raises(silodp.SilodpError, match="pays for 0"):
-        guarded(Schedule(10), 0, train, select).select(jnp.zeros((2, 3)), jnp.int32(0))
+@cache
+def noise(method, **options):
+    """The noise multiplier of the first silo."""
+    options = OPTIONS | {"federation": small(), "epsilon": 2, "rounds": 20} | options
+    return silodp.plan(method=method, **options).plans[0][0].noise_multiplier
 
 
-def test_beyond_the_scheduled_rounds_a_selection_does_not_look():
-    def select(candidates):
-        raise AssertionError("the records were looked at")
-
-    queries = guarded(Schedule(10, select_rounds=2), 2, lambda *_: None, select)
-    with jax.disable_jit():
-        assert queries.select(jnp.zeros((2, 3)), jnp.int32(7)) == 7
+@pytest.mark.parametrize("method", ONE_PASS)
+def test_methods_of_one_pass_cost_what_local_training_costs(method):
+    assert noise(method) == noise("local")
 
 
-def test_a_greedy_method_is_refused_by_the_engine(monkeypatch):
-    """A method that trains twice but schedules one pass cannot run: fail closed."""
-    from silodp.methods import MethodEntry
-
-    def greedy(rounds):
-        return Method(
-            schedule=lambda rounds: Schedule(rounds),
-            init=lambda params, key: ((), params),
-            broadcast=lambda server: server,
-            local=lambda own, told, queries: (queries.train(queries.train(own)), ()),
-            merge=lambda server, messages, weights: server,
-            personal=lambda own, told: own,
-        )
-
-    monkeypatch.setitem(METHODS, "greedy", MethodEntry("trains twice", "a lie", greedy))
-    with pytest.raises(silodp.SilodpError, match="schedule pays for 1"):
-        models(method="greedy")
+def test_ditto_costs_what_its_passes_cost():
+    """Exactly what local training of so many times the rounds costs."""
+    assert noise("ditto") == noise("local", rounds=40) > noise("local")
+    assert noise("ditto", shared_passes=2) == noise("local", rounds=60)
+    assert noise("ditto", shared_passes=2, personal_passes=3) == noise("local", rounds=100)
 
 
-def sneaky(local):
-    """A method that does with its queries what `local` does, and sends the outcome."""
-    from silodp.methods import MethodEntry
-
-    def build(rounds):
-        return Method(
-            schedule=lambda rounds: Schedule(rounds),
-            init=lambda params, key: (params, params),
-            broadcast=lambda server: server,
-            local=local,
-            merge=lambda server, messages, weights: add(server, weighted_mean(messages, weights)),
-            personal=lambda own, told: add(own, told),
-        )
-
-    return MethodEntry("sneaky", "nothing", build)
+def test_ifca_costs_its_selections():
+    growing = [noise("ifca", select_fraction=fraction) for fraction in (0, 0.1, 0.5, 1)]
+    assert growing[0] == noise("local")
+    assert growing == sorted(growing)
+    assert growing[-1] > growing[0] * 1.01
+    assert noise("ifca", select_fraction=0.5, select_share=0.1) > growing[2]
 
 
-def test_without_a_query_no_record_reaches_a_method(monkeypatch):
-    """Everything that a method is handed, used without asking: the records leave no trace."""
-
-    def hoard(own, told, queries):
-        reachable = jax.tree.leaves((own, told, queries))  # arrays, and two functions
-        numbers = [jnp.sum(leaf) for leaf in reachable if not callable(leaf)]
-        return jax.tree.map(lambda a: a + sum(numbers) + 1, own), own
-
-    monkeypatch.setitem(METHODS, "sneaky", sneaky(hoard))
-    for task in ("regression", "binary"):
-        one, other = (models(small(task, seed=seed), method="sneaky") for seed in (0, 1))
-        np.testing.assert_array_equal(one, other)
+@pytest.mark.parametrize("method", warm_starts())
+def test_a_warm_start_costs_the_method_and_the_selections(method):
+    _, then = method.split("+")
+    as_ifca = noise("ifca", select_fraction=0.5)
+    if then == "ditto":
+        assert noise(method, select_fraction=0.5) > max(as_ifca, noise("ditto"))
+    else:
+        assert noise(method, select_fraction=0.5) == as_ifca
 
 
-@pytest.mark.parametrize("name", ["_train", "_select", "records", "silo", "noise", "__dict__"])
-def test_queries_hold_nothing_but_two_guarded_functions(monkeypatch, name):
-    def steal(own, told, queries):
-        return getattr(queries, name)(own), own
-
-    monkeypatch.setitem(METHODS, "sneaky", sneaky(steal))
-    with pytest.raises(AttributeError):
-        models(method="sneaky")
-
-
-def test_a_pass_beyond_the_schedule_is_refused_even_if_the_first_is_thrown_away(monkeypatch):
-    def again(own, told, queries):
-        train = queries.train
-        train(own)
-        return train(own), own
-
-    monkeypatch.setitem(METHODS, "sneaky", sneaky(again))
-    with pytest.raises(silodp.SilodpError, match="training pass 2"):
-        models(method="sneaky")
+def test_every_method_says_what_it_costs():
+    for name in (*METHODS, *warm_starts()):
+        entry = get_method(name)
+        assert entry.summary
+        assert "pass" in entry.cost
+        values = dict.fromkeys(entry.options, 0.5)
+        fixed = entry.fixed_values(silodp.RunOptions(method=name))
+        schedule = entry.build(rounds=10, **values, **fixed).schedule(10)
+        assert (schedule.select_rounds > 0) == ("selection" in entry.cost)
 
 
-def test_unknown_method_names_the_closest():
+def test_unknown_methods_name_the_closest():
     with pytest.raises(silodp.SilodpError, match="'fedavg'"):
         get_method("fedavgg")
+    with pytest.raises(silodp.SilodpError, match="only ifca can go before"):
+        get_method("fedavg+mrmtl")
+    with pytest.raises(silodp.SilodpError, match=r"'ifca\+mocha'.*cannot go on.*ifca\+mrmtl"):
+        get_method("ifca+mocha")

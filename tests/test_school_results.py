@@ -56,6 +56,20 @@ def test_the_defaults_are_proven_and_no_worse(method):
     assert max(result.epsilons) <= 6
 
 
+@pytest.mark.parametrize(
+    ("method", "theirs"),
+    [
+        ("mocha", 0.02627),
+        pytest.param("ditto", 0.02457, marks=pytest.mark.slow),
+        pytest.param("finetune", 0.02481, marks=pytest.mark.slow),
+        pytest.param("ifca+mrmtl", 0.02394, marks=pytest.mark.slow),
+    ],
+)
+def test_the_other_methods_are_no_worse_than_the_authors_algorithms(method, theirs):
+    """Of their algorithms with their choices in our engine; of IFCA with MR-MTL, MR-MTL alone."""
+    assert school(method, clusters=3).mean <= theirs
+
+
 def test_poisson_and_pld_alone_are_no_worse():
     """The same preprocessing as the authors': what is gained is not the features' scaling."""
     assert school("mrmtl", preprocess="paper").mean <= PUBLISHED["mrmtl"][0]

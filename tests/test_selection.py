@@ -166,8 +166,8 @@ def test_selections_that_leave_nothing_for_training_are_refused():
 
 
 def test_ifca_asks_in_the_first_rounds_only():
-    assert ifca(3, 0.1).schedule(200) == Schedule(200, 1, 20)
-    assert ifca(3, 0.0).schedule(200).select_rounds == 0
+    assert ifca(200, 3, 0.1).schedule(200) == Schedule(200, 1, 20)
+    assert ifca(200, 3, 0.0).schedule(200).select_rounds == 0
 
 
 def test_silos_find_their_clusters():

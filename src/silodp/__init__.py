@@ -8,13 +8,16 @@ print(result.mean, result.std, result.epsilons)
 
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
-from silodp.methods.base import Method
+from silodp.methods.base import Method, Start, difference, weighted_mean
+from silodp.methods.entry import MethodEntry, merging
+from silodp.methods.server import Merging
 from silodp.models import Model, custom_model, get_model
 from silodp.options import RunOptions
 from silodp.prepare import Prepared
 from silodp.privacy.audit import Audit, audit
 from silodp.privacy.policy import Policy
 from silodp.privacy.policy_files import read_policies
+from silodp.privacy.queries import Queries, Schedule
 from silodp.privacy.spending import remaining
 from silodp.result import Result, read_result
 from silodp.run import plan, run, sweep
@@ -22,22 +25,30 @@ from silodp.run import plan, run, sweep
 __all__ = [
     "Audit",
     "Federation",
+    "Merging",
     "Method",
+    "MethodEntry",
     "Model",
     "Policy",
     "Prepared",
+    "Queries",
     "Records",
     "Result",
     "RunOptions",
+    "Schedule",
     "Silo",
     "SilodpError",
+    "Start",
     "audit",
     "custom_model",
+    "difference",
     "get_model",
+    "merging",
     "plan",
     "read_policies",
     "read_result",
     "remaining",
     "run",
     "sweep",
+    "weighted_mean",
 ]

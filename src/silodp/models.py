@@ -39,6 +39,7 @@ class Model(NamedTuple):
         after another; False to batch them all into each operation.
       linear: True if outputs are features["x"] @ parameters, which lets gradients be clipped
         without forming them.
+      convex: True if the loss is convex in the parameters.
       microbatch: records whose gradients are held in memory at once, where they are formed.
     """
 
@@ -51,6 +52,7 @@ class Model(NamedTuple):
     prepare: Callable[[Array], Features]
     heavy: bool
     linear: bool = False
+    convex: bool = False
     microbatch: int = MICROBATCH
 
     def predict(self, params: Params, x: Array) -> Array:
@@ -152,6 +154,7 @@ def _linear(
         prepare=prepare,
         heavy=False,
         linear=True,
+        convex=True,
     )
 
 
@@ -240,6 +243,7 @@ def custom_model(
     *,
     loss: Loss | None = None,
     name: str = "custom",
+    convex: bool = False,
     microbatch: int = MICROBATCH,
 ) -> Model:
     """A model of the user's own, from any pair of pure functions (Flax, Haiku, Equinox, plain JAX).
@@ -251,6 +255,7 @@ def custom_model(
       task: regression, binary or multiclass.
       loss: outputs, labels -> the loss of each record [n]; by default the task's usual one.
       name: what results call it.
+      convex: whether the loss is convex in the parameters, as some methods need.
       microbatch: records whose gradients are held in memory at once.
     """
 
@@ -270,5 +275,6 @@ def custom_model(
         clipped_sum=generic_clipped_sum(one_column, chosen, microbatch),
         prepare=partial(jnp.asarray),
         heavy=True,
+        convex=convex,
         microbatch=microbatch,
     )

@@ -1,6 +1,7 @@
 """What a run can be asked for, and the checks of it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,6 +10,7 @@ import numpy as np
 
 from silodp.errors import SilodpError
 from silodp.federation import Task
+from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
 from silodp.models import MODELS
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.accounting import Accountant, Relation
@@ -35,12 +37,31 @@ class RunOptions:
     data: str = _option(
         "synthetic", "A data set's name (silodp data list), or your own data's path."
     )
-    method: str = _option("mrmtl", "How silos learn together (silodp methods).")
+    method: str = _option(
+        "mrmtl", "How silos learn together (silodp methods); ifca+NAME is a warm start."
+    )
     model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
-    lam: float = _option(1.0, "lambda: how strongly silos are pulled together (mrmtl).")
+    lam: float = _option(
+        1.0, "lambda: how strongly silos are pulled together (mrmtl, meanpull, ditto, mocha)."
+    )
+    silo_lam: Path | Mapping[str, float] | None = _option(
+        None, "TOML file with a lambda of its own for each silo that it names."
+    )
     finetune_fraction: float = _option(0.5, "Part of the rounds that finetune federates.")
-    clusters: int = _option(2, "Models to choose from (ifca).")
+    clusters: int = _option(2, "Models to choose from (ifca, ifca+...).")
     select_fraction: float = _option(0.1, "Part of the rounds in which silos choose (ifca).")
+    shared_passes: int = _option(1, "Training passes of the shared model in a round (ditto).")
+    personal_passes: int = _option(1, "Training passes of a silo's own model in a round (ditto).")
+    method_options: str | Mapping[str, float] | None = _option(
+        None, "Options of a method of your own: name=number, separated by commas."
+    )
+    server_optimiser: ServerOptimiser = _option(
+        "average", f"How the server uses the silos' mean update: {', '.join(SERVER_OPTIMISERS)}."
+    )
+    server_lr: float | None = _option(
+        None, "Learning rate of the server; else 1, or 0.01 for fedadam."
+    )
+    server_momentum: float = _option(0.9, "Of fedavgm; beta_1 of fedadam.")
     epsilon: float | None = _option(None, "Privacy budget of every silo; inf for no privacy.")
     delta: float | None = _option(None, "Chance with which the bound may fail.")
     relation: Relation = _option(
@@ -90,8 +111,10 @@ class RunOptions:
     entropy: Entropy | None = _option(
         None, "Of noise: seed (repeatable), or os (secret; always with --ledger)."
     )
-    regulariser: Regulariser = _option(
-        "outside", "The pull outside the clip (free), or inside as in the authors' code."
+    regulariser: Regulariser | None = _option(
+        None,
+        "The pull: outside the clip, proximal (stable for any lambda; default of ditto), or inside "
+        "the clip as in the authors' code.",
     )
     weights: Weights = _option("records", "Of silos when merging: by records, or uniform.")
     small_silos: str | None = _option(
@@ -153,24 +176,41 @@ class RunOptions:
         for name in (
             *("rounds", "batch_size", "epochs", "seeds", "evaluate_every", "silos"),
             *("clusters", "max_silos_per_subject", "records_per_subject"),
+            *("shared_passes", "personal_passes"),
             *("rotations", "classes_per_silo", "image_size"),
         ):
             _check_number(name, getattr(self, name), whole=True, least=1)
         _check_number("first_seed", self.first_seed, whole=True, least=0)
-        for name in ("lr", "clip", "epsilon", "lifetime_epsilon", "select_bound", "metric_bound"):
+        for name in (
+            *("lr", "clip", "epsilon", "lifetime_epsilon", "select_bound", "metric_bound"),
+            "server_lr",
+        ):
             _check_number(name, getattr(self, name), above=0)
         _check_number("lam", self.lam, least=0)
         _check_number("clip", self.clip, least=1e-12)  # less is lost in single precision
-        for name in ("lr", "lam", "clip", "select_bound", "metric_bound"):
+        for name in ("lr", "lam", "clip", "select_bound", "metric_bound", "server_lr"):
             value = getattr(self, name)
-            if value is not None and value > _LARGEST:
-                raise SilodpError(f"{_flag(name)} is {value}: give a number below {_LARGEST:g}.")
+            infinite = name == "lam" and value == math.inf  # the method says whether it can
+            if value is not None and value > LARGEST and not infinite:
+                raise SilodpError(f"{_flag(name)} is {value}: give a number below {LARGEST:g}.")
+        if isinstance(self.silo_lam, Mapping):  # of any kind; copied as a plain one
+            object.__setattr__(self, "silo_lam", dict(self.silo_lam))
+        if not isinstance(self.method, str):
+            raise SilodpError(f"--method is {self.method!r}: give one name (silodp methods).")
+        for name in ("shared_passes", "personal_passes"):
+            if getattr(self, name) > _MOST_PASSES:
+                raise SilodpError(
+                    f"{_flag(name)} is {getattr(self, name)}: give at most {_MOST_PASSES}; each "
+                    "pass costs privacy."
+                )
         for name in ("finetune_fraction", "select_fraction"):
             value = getattr(self, name)
+            _check_kind(name, value)
             if not 0 <= value <= 1:
                 raise SilodpError(f"{_flag(name)} is {value}: give a number from 0 to 1.")
-        for name in ("select_share", "statistics_share", "metric_share"):
+        for name in ("select_share", "statistics_share", "metric_share", "server_momentum"):
             value = getattr(self, name)
+            _check_kind(name, value)
             if not 0 <= value < 1:
                 raise SilodpError(f"{_flag(name)} is {value}: give a number from 0 to below 1.")
         for name in ("delta", "lifetime_delta"):
@@ -185,7 +225,8 @@ class RunOptions:
 
 
 # Models are in single precision.
-_LARGEST = 1e30
+LARGEST = 1e30
+_MOST_PASSES = 100
 _CHOICES: dict[str, tuple[str, ...]] = {
     "optimiser": tuple(OPTIMISERS),
     "sampling": get_args(Sampling),
@@ -196,6 +237,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "select_score": get_args(SelectScore),
     "entropy": get_args(Entropy),
     "weights": get_args(Weights),
+    "server_optimiser": tuple(SERVER_OPTIMISERS),
     "small_silos": ("refuse", "full-batch"),
     "engine": get_args(Engine),
     "task": get_args(Task),
@@ -206,13 +248,17 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _check_number(name: str, value: Any, *, whole=False, least=-math.inf, above=-math.inf) -> None:
-    if value is None:
-        return
+def _check_kind(name: str, value: Any, whole=False) -> None:
     kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a whole number" if whole else "a number"
         raise SilodpError(f"{_flag(name)} is {value!r}: give {kind}.")
+
+
+def _check_number(name: str, value: Any, *, whole=False, least=-math.inf, above=-math.inf) -> None:
+    if value is None:
+        return
+    _check_kind(name, value, whole)
     if not (value >= least and value > above):
         bound = f"of at least {least:g}" if least > -math.inf else f"above {above:g}"
         raise SilodpError(f"{_flag(name)} is {value}: give a number {bound}.")

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,9 @@ from silodp.datasets import Defaults
 from silodp.engines.execution import Reporter, check_equal_shapes, evaluated_rounds
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation
-from silodp.methods import MethodEntry, get_method
+from silodp.methods import MethodEntry, get_method, is_ours
+from silodp.methods.check import check_method, checked_schedule
+from silodp.methods.server import SERVER_LR
 from silodp.models import Model, get_model, on_pixels
 from silodp.options import RunOptions
 from silodp.privacy.accounting import Accountant
@@ -22,11 +25,12 @@ from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_pl
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
 from silodp.privacy.queries import Schedule
+from silodp.silo_options import lambda_of_each
 
 Data = Federation | Callable[[int], Federation]
 
 # What may differ between the runs of one compiled program.
-SWEPT = ("lam", "finetune_fraction", "lr", "epsilon", "policies")
+SWEPT = ("lam", "finetune_fraction", "server_lr", "lr", "epsilon", "policies")
 
 
 class Prepared(NamedTuple):
@@ -39,6 +43,7 @@ class Prepared(NamedTuple):
       method: how silos learn together.
       policies: of each setting, of each silo.
       plans: the same.
+      of_silos: of each setting, the method's options that differ from silo to silo.
       warnings: what is allowed but hardly wise.
     """
 
@@ -48,6 +53,7 @@ class Prepared(NamedTuple):
     method: MethodEntry
     policies: list[tuple[Policy, ...]]
     plans: list[tuple[SiloPlan, ...]]
+    of_silos: list[dict[str, tuple[float, ...]]]
     warnings: list[str]
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
@@ -109,6 +115,13 @@ def prepare(
     if asked[0].select_score == "error" and first.task == "regression":
         raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
     _check_side_queries(asked, first)
+    if "clusters" in method.fixed and asked[0].clusters > len(first.silos):
+        raise SilodpError(
+            f"--clusters is {asked[0].clusters}, but there are {len(first.silos)} silos: give at "
+            "most as many."
+        )
+    of_silos = [_options_of_silos(one, method, first.names) for one in asked]
+    _check_method(asked, method, model, of_silos, first.names)
     reporter.stage("calibrating noise")
     policies, plans = _plans_of_all(asked, first, method, model, reporter)
     counted = [[plan.records for plan in own] for own in plans]
@@ -119,7 +132,7 @@ def prepare(
             for warning in concerns(first.names, own, counts)
         )
     )
-    return Prepared(list(asked), federations, model, method, policies, plans, warnings)
+    return Prepared(list(asked), federations, model, method, policies, plans, of_silos, warnings)
 
 
 def _as_number(value: Any) -> Any:
@@ -170,6 +183,8 @@ def filled(
         evaluate_every=min(asked.evaluate_every or usual, rounds),
         select_score=asked.select_score or ("loss" if task == "regression" else "error"),
         entropy=asked.entropy or ("os" if asked.ledger else "seed"),
+        server_lr=asked.server_lr or SERVER_LR[asked.server_optimiser],
+        regulariser=asked.regulariser or get_method(asked.method).regulariser,
     )
 
 
@@ -192,11 +207,57 @@ def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> 
         )
 
 
+def _options_of_silos(
+    asked: RunOptions, method: MethodEntry, silos: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    if asked.silo_lam is None:
+        return {}
+    if "lam" not in method.of_silo:
+        raise SilodpError(
+            f"--silo-lam: method {asked.method!r} has no lambda of a silo's own: leave it out, or "
+            "use mrmtl, meanpull, ditto or mocha."
+        )
+    return {"lam": lambda_of_each(asked.silo_lam, silos, asked.lam)}
+
+
+def _check_method(
+    asked: Sequence[RunOptions],
+    method: MethodEntry,
+    model: Model,
+    of_silos: Sequence[dict[str, tuple[float, ...]]],
+    silos: Sequence[str],
+) -> None:
+    """Refuses what the method cannot do with this model or these numbers."""
+    name = asked[0].method
+    if method.convex and not model.convex:
+        raise SilodpError(
+            f"Method {name!r} is for convex models only: the relations that it learns compare "
+            f"parameters one by one, which says nothing about models such as {model.name!r} "
+            "that reach the same function with other parameters: choose a linear model, or "
+            "method mrmtl."
+        )
+    for one, own in zip(asked, of_silos, strict=True):
+        for option, value in method.traced_values(one).items():
+            where = {f"--{option}": value}
+            for silo, of_silo in zip(silos, own.get(option, ()), strict=False):
+                where[f"--silo-{option} of silo {silo!r}"] = of_silo
+            infinite = [flag for flag, number in where.items() if math.isinf(number)]
+            if infinite and option not in method.infinite:
+                raise SilodpError(
+                    f"{infinite[0]} is infinite, with which method {name!r} would not learn: give "
+                    "a finite number, or use meanpull or fedavg."
+                )
+    if not is_ours(name):
+        rounds = asked[0].rounds or 0
+        build = partial(method.build, rounds=rounds, **method.fixed_values(asked[0]))
+        check_method(name, build, method.traced_values(asked[0]), model, rounds)
+
+
 def schedule_of(asked: RunOptions, method: MethodEntry) -> Schedule:
     """What the method asks of each silo with these options."""
     rounds = asked.rounds or 0
-    names = (*method.options, *method.fixed)
-    return method.build(rounds=rounds, **{n: getattr(asked, n) for n in names}).schedule(rounds)
+    values = method.traced_values(asked) | method.fixed_values(asked)
+    return checked_schedule(asked.method, partial(method.build, rounds=rounds, **values), rounds)
 
 
 def _plans_of_all(

@@ -73,7 +73,8 @@ def run(
         worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
         raise SilodpError(
             f"Silo {worst!r}: the model is not finite any more after training: lower --lr (it is "
-            f"{result.options['lr']}) or --lam; --engine debug says in which round it happened."
+            f"{result.options['lr']}) or --lam, or use --regulariser proximal; --engine debug says "
+            "in which round it happened."
         )
     if place is not None:
         # In this order: whenever the process is killed, the work is in one of the two.
@@ -93,7 +94,7 @@ def sweep(
     reporter: Reporter | None = None,
     **options: Any,
 ) -> list[Result]:
-    """As `run`, with lists for any of lam, finetune_fraction, lr, epsilon, policies: the grid.
+    """As `run`, with lists for any of `prepare.SWEPT` (lam, lr, epsilon...): the grid.
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
     point of the grid, the last-named list moving fastest (in the order above). A setting that
@@ -157,8 +158,10 @@ class _Training:
         first = prepared.asked[0]
         job = job_of(prepared)
         settings = [
-            Setting(one.lr or 0.0, own, {name: getattr(one, name) for name in job.method.options})
-            for one, own in zip(prepared.asked, prepared.plans, strict=True)
+            Setting(one.lr or 0.0, plans, job.method.traced_values(one), of_silos)
+            for one, plans, of_silos in zip(
+                prepared.asked, prepared.plans, prepared.of_silos, strict=True
+            )
         ]
         seeds = list(range(first.first_seed, first.first_seed + first.seeds))
         federations = prepared.federations
@@ -257,9 +260,9 @@ def job_of(prepared: Prepared) -> Job:
         rounds=asked.rounds or 0,
         clip=asked.clip or 0.0,
         weights=weights / weights.sum(),
-        fixed={name: getattr(asked, name) for name in prepared.method.fixed},
+        fixed=prepared.method.fixed_values(asked),
         subjects=federation.by_subject,
-        regulariser=asked.regulariser,
+        regulariser=asked.regulariser or prepared.method.regulariser,
         optimiser=asked.optimiser,
         select_mechanism=asked.select_mechanism,
         select_score=asked.select_score or "loss",
@@ -309,9 +312,12 @@ def _metrics(
     return noisy
 
 
-def _described(asked: RunOptions) -> dict[str, Any]:
+def _described(prepared: Prepared, number: int) -> dict[str, Any]:
     """The options as a result shows them: without those that say nothing."""
-    return {name: value for name, value in asdict(asked).items() if value is not None}
+    shown = {n: value for n, value in asdict(prepared.asked[number]).items() if value is not None}
+    if of_silos := prepared.of_silos[number].get("lam"):  # the numbers: a file may change
+        shown["silo_lam"] = dict(zip(prepared.federations[0].names, of_silos, strict=True))
+    return shown
 
 
 def _result(
@@ -330,7 +336,7 @@ def _result(
     return Result(
         data=federation.name,
         method=asked.method,
-        options=_described(asked),
+        options=_described(prepared, number),
         metric=federation.metric,
         test=summary(overall[-1]),
         per_silo=[

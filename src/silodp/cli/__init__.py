@@ -72,14 +72,33 @@ def _main(
 @app.command("methods")
 def methods() -> None:
     """Lists the methods, each with its cost in queries."""
-    from silodp.methods import METHODS
+    from silodp.methods import ALIASES, METHODS, announced, load, warm_starts
 
-    table = Table("method", "what it does", "asks of each silo", "options")
-    for name, entry in METHODS.items():
-        named = (*entry.options, *entry.fixed)
-        options = " ".join("--" + option.replace("_", "-") for option in named)
-        table.add_row(name, entry.summary, entry.cost, options)
+    table = Table("method", "what it does", "asks of each silo", "options", show_lines=True)
+    aliases = {name: f" ({other})" for other, name in ALIASES.items()}
+    entries = dict(METHODS)
+    broken = {}
+    for name, point in announced().items():
+        try:
+            entries[name] = load(point)
+        except SilodpError as error:  # of others' making: it must not hide the rest
+            broken[name] = str(error)
+    for name, entry in entries.items():
+        options = ["--" + option.replace("_", "-") for option in entry.option_names]
+        options = [option for option in options if not option.startswith("--server")]
+        options += ["--silo-lam"] if "lam" in entry.of_silo else []
+        options += [f"--method-options {option}={value}" for option, value in entry.own.items()]
+        options += ["--server-..."] if "server_lr" in entry.options else []
+        table.add_row(
+            safe(name + aliases.get(name, "")),
+            safe(entry.summary),
+            safe(entry.cost),
+            "\n".join(map(safe, options)),
+        )
+    for name, error in broken.items():
+        table.add_row(safe(name), f"[red]{safe(error)}[/]", "", "")
     Console().print(table)
+    typer.echo(f"Warm starts (IFCA first): {', '.join(warm_starts(entries))}")
 
 
 def main() -> None:

@@ -21,12 +21,25 @@ from silodp.cli.options import takes_run_options
 from silodp.cli.terminal import safe
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
-from silodp.methods import METHOD_OPTIONS, METHODS, get_method
+from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.methods.entry import read_method_options
 from silodp.options import RunOptions
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.result import Result
 
-_SHOWN = {"lam": "lambda", "finetune_fraction": "fraction", "select_fraction": "fraction"}
+_SHOWN = {
+    "lam": "lambda",
+    "finetune_fraction": "fraction",
+    "select_fraction": "selecting",
+    "server_optimiser": "server",
+}
+_NOT_WORTH_SAYING = {
+    "server_optimiser": "average",
+    "server_lr": 1.0,
+    "server_momentum": 0.9,
+    "shared_passes": 1,
+    "personal_passes": 1,
+}
 
 
 class LiveProgress(Reporter):
@@ -122,7 +135,7 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
     name = given.get("method", RunOptions.method)
     method = get_method(name)
     for option in METHOD_OPTIONS:
-        if option in given and option not in (*method.options, *method.fixed):
+        if option in given and option not in method.option_names:
             flag = "--" + option.replace("_", "-")
             console.print(f"[yellow]Note:[/] {safe(name)} does not use {flag}.")
 
@@ -168,9 +181,17 @@ def person_text(person: dict[str, Any], unit: str) -> str:
 
 def describe(result: Result) -> str:
     """The method with the options that make it what it is."""
-    entry = METHODS.get(result.method)
-    names = (*entry.options, *entry.fixed) if entry else ()
-    shown = [f"{_SHOWN.get(name, name)} {result.options[name]:g}" for name in names]
+    shown = []
+    method = get_method(result.method)
+    for name in method.option_names:
+        value = result.options[name]
+        if value != _NOT_WORTH_SAYING.get(name):
+            text = value if isinstance(value, str) else f"{value:g}"
+            shown.append(f"{_SHOWN.get(name, name.replace('_', ' '))} {text}")
+    if own := result.options.get("silo_lam"):
+        shown.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
+    given = read_method_options(result.options.get("method_options"))
+    shown += [f"{name} {value:g}" for name, value in (dict(method.own) | given).items()]
     return f"{result.method} ({', '.join(shown)})" if shown else result.method
 
 

@@ -19,7 +19,7 @@ from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.models import score
 from silodp.privacy.queries import guarded
-from silodp.privacy.randomness import draw_pass, init_key, pass_keys, run_key, selection_keys
+from silodp.privacy.randomness import draw_pass, pass_keys, run_key, selection_keys
 
 
 @contextmanager
@@ -58,17 +58,18 @@ def run_debug(
 
 def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
     method = job.build(setting.options)
+    places = range(len(federation.silos))
+    at_silo = [job.build(setting.options_of(place)) for place in places]
     key = jnp.asarray(run_key(seed, job.secret))
-    first = init_key(key)
-    server, fresh = method.init(job.model.init(first), first)
-    states = [fresh] * len(federation.silos)
+    server, _ = job.begin(method, key, 0)
+    states = [job.begin(method, key, place)[1] for place in places]
     for number in range(job.rounds):
         told = method.broadcast(server)
         messages = []
         for place, silo in enumerate(federation.silos):
             with _stage(silo.name, number, "local training"):
                 queries = _queries(job, federation, setting, key, place, number)
-                states[place], message = method.local(states[place], told, queries)
+                states[place], message = at_silo[place].local(states[place], told, queries)
             _check_finite(silo.name, number, "local training", states[place])
             messages.append(message)
         with _stage("(server)", number, "merging"):
@@ -77,12 +78,12 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
         if (number + 1) % evaluate_every == 0 or number + 1 == job.rounds:
             told = method.broadcast(server)
             metrics = [
-                _metric(job, number, silo, method.personal(state, told))
-                for silo, state in zip(federation.silos, states, strict=True)
+                _metric(job, number, silo, own.personal(state, told))
+                for silo, own, state in zip(federation.silos, at_silo, states, strict=True)
             ]
             report(number + 1, np.array(metrics))
     told = method.broadcast(server)
-    models = [method.personal(state, told) for state in states]
+    models = [own.personal(state, told) for own, state in zip(at_silo, states, strict=True)]
     return jax.tree.map(lambda *silos: np.stack(silos), *models)
 
 

@@ -1,20 +1,23 @@
 """What an engine is asked to do: a job, and the settings in which its runs differ."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from silodp.methods import MethodEntry
-from silodp.methods.base import Method
+from silodp.methods.base import Method, Start
 from silodp.models import Model, with_error_as_loss
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Schedule, SiloRecords
-from silodp.privacy.randomness import selection_words
+from silodp.privacy.randomness import init_key, selection_words
 from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
 from silodp.privacy.training import PassShape, Regulariser, training_pass
 from silodp.subjects import by_subject
@@ -26,6 +29,11 @@ class Setting(NamedTuple):
     lr: float
     plans: tuple[SiloPlan, ...]  # of each silo: the noise, calibrated to its policy
     options: dict[str, float]  # of the method
+    of_silos: Mapping[str, tuple[float, ...]] = MappingProxyType({})  # that differ between silos
+
+    def options_of(self, place: int) -> dict[str, float]:
+        """The method's options at that silo."""
+        return self.options | {name: values[place] for name, values in self.of_silos.items()}
 
 
 @dataclass(frozen=True)
@@ -68,10 +76,18 @@ class Job:
         """The method with these options (which may be traced)."""
         return self.method.build(rounds=self.rounds, **self.fixed, **options)
 
+    def begin(self, method: Method, key: Array, place: Array | int) -> tuple[Any, Any]:
+        """The first states of the server and of a silo, in the run of that key."""
+        first = init_key(key)
+        params = self.model.init(first)
+        return method.init(Start(params, jax.random.key_data(first), place, len(self.weights)))
+
     @cached_property
     def schedule(self) -> Schedule:
         """What the method asks of each silo."""
-        return self.build(dict.fromkeys(self.method.options, 0.0)).schedule(self.rounds)
+        # It does not depend on numbers that differ between runs: see `methods.check`.
+        zero = jnp.float32(0)  # unlike Python's, it may be divided by
+        return self.build(dict.fromkeys(self.method.options, zero)).schedule(self.rounds)
 
     @cached_property
     def unit_model(self) -> Model:

@@ -132,6 +132,7 @@ class GroupData(NamedTuple):
     test: Any  # the same, and a row is a record
     number: Any  # [seeds, silos]: the place in the federation, which a silo's keys come from
     noise: Any  # SiloNoise [silos, settings]
+    options: Any  # of the method, by name, at each silo: [silos, settings]
 
 
 def group_data(
@@ -179,6 +180,12 @@ def group_data(
         test=records("test", max(len(silo.test) for row in silos for silo in row)),
         number=np.tile(members, (len(federations), 1)),
         noise=silo_noise(job, [[s.plans[number] for s in settings] for number in members]),
+        options={
+            name: np.array(
+                [[s.options_of(number)[name] for s in settings] for number in members], np.float32
+            )
+            for name in settings[0].options
+        },
     )
 
 

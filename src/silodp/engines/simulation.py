@@ -27,7 +27,6 @@ from silodp.privacy.queries import SiloRecords, guarded
 from silodp.privacy.randomness import (
     draw_pass,
     draw_passes,
-    init_key,
     pass_keys,
     run_key,
     selection_keys,
@@ -70,20 +69,20 @@ class Simulation:
         # Which axes of the arrays are spread over the devices.
         seed, setting = ("runs", None) if spread == "seeds" else (None, "runs")
         mesh = Mesh(np.array(devices), ("runs",))
-        by_group = GroupData(P(seed), P(seed), P(seed), P(None, setting))
+        by_group = GroupData(P(seed), P(seed), P(seed), P(None, setting), P(None, setting))
         fixed_specs = ((by_group,) * len(groups), P(setting), P(seed), P())
         state_specs = State(P(seed, setting), (P(seed, None, setting),) * len(groups))
         fixed = (
             tuple(group_data(job, group, federations, settings) for group in groups),
             knobs_of(settings),
             np.stack([run_key(number, job.secret) for number in seeds]),
-            np.asarray(job.weights[members], np.float32),
+            np.asarray(job.weights, np.float32),
         )
         self._fixed = _placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
-        self._initial = jax.jit(partial(_initial_state, job, self._sizes))
+        self._initial = jax.jit(partial(_initial_state, job, [g.members for g in groups]))
         program = jax.shard_map(
-            partial(_advance, job, tuple(group.shape for group in groups)),
+            partial(_advance, job, tuple(group.shape for group in groups), self._order),
             mesh=mesh,
             in_specs=(state_specs, *fixed_specs, P(), P(), P()),
             out_specs=(state_specs, P(seed, None, setting)),
@@ -125,10 +124,10 @@ class Simulation:
 
     def personal_models(self, state: State) -> Any:
         """Each silo's own model: leaves are [seeds, settings, silos, ...]."""
-        _, knobs, keys, _ = self._fixed
+        data, knobs, keys, _ = self._fixed
         models = [
-            _personal(self._job, state.server, silos, knobs, (len(keys), size))
-            for silos, size in zip(state.silos, self._sizes, strict=True)
+            _personal(self._job, state.server, silos, group.options, knobs, (len(keys), size))
+            for silos, group, size in zip(state.silos, data, self._sizes, strict=True)
         ]
         joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *models)
         return jax.tree.map(self._in_order, joined)
@@ -164,18 +163,15 @@ def _spread(seeds: int, settings: int) -> tuple[str, list]:
     return "settings", devices[:by_setting]
 
 
-def _initial_state(job: Job, sizes: Sequence[int], keys: Array, knobs: Knobs) -> State:
+def _initial_state(job: Job, members: Sequence[np.ndarray], keys: Array, knobs: Knobs) -> State:
     def of_seed(key: Array):
-        first = init_key(key)
-        params = job.model.init(first)
+        def of_run(place, options):
+            return job.begin(job.build(options), key, place)
 
-        def of_setting(options):
-            return job.build(options).init(params, first)
-
-        server, silo = jax.vmap(of_setting, axis_size=len(knobs.lr))(knobs.options)
-        return server, tuple(
-            jax.tree.map(lambda a, k=k: jnp.broadcast_to(a, (k, *a.shape)), silo) for k in sizes
-        )
+        by_setting = jax.vmap(of_run, in_axes=(None, 0), axis_size=len(knobs.lr))
+        by_silo = jax.vmap(by_setting, in_axes=(0, None))
+        server, _ = by_setting(jnp.int32(0), knobs.options)
+        return server, tuple(by_silo(jnp.asarray(own), knobs.options)[1] for own in members)
 
     return State(*jax.vmap(of_seed)(keys))
 
@@ -183,6 +179,7 @@ def _initial_state(job: Job, sizes: Sequence[int], keys: Array, knobs: Knobs) ->
 def _advance(
     job: Job,
     shapes: tuple[PassShape, ...],
+    order: np.ndarray,
     state: State,
     data: Sequence[GroupData],
     knobs: Knobs,
@@ -203,7 +200,7 @@ def _advance(
             new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
             silos.append(new)
             messages.append(message)
-        joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *messages)
+        joined = jax.tree.map(lambda *p: jnp.concatenate(p, axis=1)[:, order], *messages)
         return State(_merge(job, state.server, joined, weights, knobs, len(keys)), tuple(silos))
 
     def metric(state: State) -> Array:
@@ -305,29 +302,29 @@ def _local(
     knobs: Knobs,
     drawn,
 ):
-    def of_run(silo, told, records, noise, drawn, knob):
+    def of_run(silo, told, records, noise, options, drawn, lr):
         passes, select_key = drawn
 
         def train(asked, params, towards, strength):
             own = jax.tree.map(lambda a: a[asked], passes)
             if job.model.heavy:
                 own = draw_pass(own, shape.size(job.parameters))
-            return job.train(shape, records, noise, knob.lr, own, params, towards, strength)
+            return job.train(shape, records, noise, lr, own, params, towards, strength)
 
         def select(candidates):
             return job.select(records, noise.select, select_key, candidates)
 
         queries = guarded(job.schedule, number, train, select)
-        return job.build(knob.options).local(silo, told, queries)
+        return job.build(options).local(silo, told, queries)
 
     heavy = job.model.heavy
-    by_setting = _over(of_run, (0, 0, None, 0, None, 0), heavy)
-    by_silo = _over(by_setting, (0, None, 0, 0, 0, None), heavy)
-    by_seed = _over(by_silo, (0, 0, 0, None, 0, None), heavy)
-    return by_seed(silos, broadcast, group.train, group.noise, drawn, knobs)
+    by_setting = _over(of_run, (0, 0, None, 0, 0, None, 0), heavy)
+    by_silo = _over(by_setting, (0, None, 0, 0, 0, 0, None), heavy)
+    by_seed = _over(by_silo, (0, 0, 0, None, None, 0, None), heavy)
+    return by_seed(silos, broadcast, group.train, group.noise, group.options, drawn, knobs.lr)
 
 
-def _personal(job: Job, server, silos, knobs: Knobs, sizes: tuple[int, int]):
+def _personal(job: Job, server, silos, options, knobs: Knobs, sizes: tuple[int, int]):
     """The model of each silo: leaves are [seeds, silos, settings, ...]; sizes: of the first two."""
     num_seeds, num_silos = sizes
     broadcast = _broadcast(job, server, knobs, num_seeds)
@@ -337,13 +334,13 @@ def _personal(job: Job, server, silos, knobs: Knobs, sizes: tuple[int, int]):
 
     # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
     by_setting = jax.vmap(of_run, axis_size=len(knobs.lr))
-    by_silo = jax.vmap(by_setting, in_axes=(0, None, None), axis_size=num_silos)
+    by_silo = jax.vmap(by_setting, in_axes=(0, None, 0), axis_size=num_silos)
     by_seed = jax.vmap(by_silo, in_axes=(0, 0, None), axis_size=num_seeds)
-    return by_seed(silos, broadcast, knobs.options)
+    return by_seed(silos, broadcast, options)
 
 
 def _evaluate(job: Job, server, silos, group: GroupData, knobs: Knobs) -> Array:
-    models = _personal(job, server, silos, knobs, group.number.shape[:2])
+    models = _personal(job, server, silos, group.options, knobs, group.number.shape[:2])
 
     def of_run(params, test: SiloRecords):
         scores = score(job.model.task, job.model.apply(params, test.features), test.y)

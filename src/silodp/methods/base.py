@@ -20,22 +20,39 @@ Message = Any
 Broadcast = Any
 
 
+class Start(NamedTuple):
+    """What a state may be made from.
+
+    Attributes:
+      params: the model to start from.
+      key: two words, for whatever is drawn at the start with `jax.random`.
+      place: of the silo in the federation; messages reach the server in that order.
+      silos: how many there are.
+      round: the round before which the method starts; not 0 if another method went before.
+    """
+
+    params: Params
+    key: Array
+    place: Array | int
+    silos: int
+    round: Array | int = 0
+
+
 class Method(NamedTuple):
     """One way for silos to learn together.
 
     Attributes:
       schedule: rounds -> what the method asks of each silo's records; the cost follows from it.
-      init: parameters, key -> the server's state, and the state of one silo. The key is for methods
-        that start from several models.
+      init: a Start -> the server's state, and the state of one silo.
       broadcast: server -> what every silo is told at the start of a round.
       local: silo, broadcast, queries -> silo, message. Runs in the silo.
       merge: server, messages (each with a leading axis of silos), weights -> server. Runs at the
-        server, which sees only messages.
+        server, which sees only messages. A silo of weight 0 has no say.
       personal: silo, broadcast -> the model that the silo uses.
     """
 
     schedule: Callable[[int], Schedule]
-    init: Callable[[Params, Array], tuple[Server, Silo]]
+    init: Callable[[Start], tuple[Server, Silo]]
     broadcast: Callable[[Server], Broadcast]
     local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
     merge: Callable[[Server, Message, Array], Server]

@@ -7,10 +7,11 @@ The other end of the personalisation spectrum: averaging cancels the silos' inde
 the silos must share one model. Use it where budgets are strict or silos alike.
 """
 
-from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
+from silodp.methods.base import Method, difference, one_pass_a_round
+from silodp.methods.server import AVERAGE, Merging
 
 
-def fedavg() -> Method:
+def fedavg(server: Merging = AVERAGE) -> Method:
     """Every silo trains the shared model for a pass; the server adds the mean update."""
 
     def train_shared(silo, shared, queries):
@@ -18,9 +19,9 @@ def fedavg() -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params, key: (params, ()),
-        broadcast=lambda shared: shared,
+        init=lambda start: (server.begin(start.params), ()),
+        broadcast=lambda shared: shared.model,
         local=train_shared,
-        merge=lambda shared, updates, weights: add(shared, weighted_mean(updates, weights)),
+        merge=server.merge,
         personal=lambda silo, shared: shared,
     )

@@ -4,39 +4,33 @@ T. Yu, E. Bagdasaryan, V. Shmatikov. Salvaging federated learning by local adapt
 G. Cheng, K. Chadha, J. Duchi. Fine-tuning is fine in federated learning. 2021.
 
 Under silo-specific privacy the help against noise ends where finetuning begins, so it may gain
-less than one hopes (figure 2 of the paper). A fraction of 1 is FedAvg, of 0 local training.
+less than one hopes (figure 2 of the paper). A fraction of 1 is FedAvg, of 0 local training. Use it
+where budgets are generous and silos differ moderately.
 """
 
 import jax.numpy as jnp
 
-from silodp.methods.base import (
-    Method,
-    add,
-    choose,
-    difference,
-    one_pass_a_round,
-    weighted_mean,
-)
+from silodp.methods.base import Method, choose, difference, one_pass_a_round
+from silodp.methods.server import AVERAGE, Merging
 
 
-def finetune(rounds: int, fraction) -> Method:
+def finetune(rounds: int, fraction, server: Merging = AVERAGE) -> Method:
     """FedAvg for `fraction` of the rounds, local training from the shared model after that."""
     federated_rounds = jnp.round(fraction * rounds)
 
-    def broadcast(server):
-        shared, done = server
+    def broadcast(state):
+        shared, done = state
         # Still adopted in the first round of finetuning: that is where it starts from.
-        return shared, done <= federated_rounds
+        return shared.model, done <= federated_rounds
 
     def train_adopted(own, told, queries):
-        shared, adopt = told
-        start = choose(adopt, shared, own)
+        start = personal(own, told)
         trained = queries.train(start)
         return trained, difference(trained, start)
 
-    def merge(server, updates, weights):
-        shared, done = server
-        merged = add(shared, weighted_mean(updates, weights))
+    def merge(state, updates, weights):
+        shared, done = state
+        merged = server.merge(shared, updates, weights)
         return choose(done < federated_rounds, merged, shared), done + 1
 
     def personal(own, told):
@@ -45,7 +39,7 @@ def finetune(rounds: int, fraction) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params, key: ((params, jnp.int32(0)), params),
+        init=lambda start: ((server.begin(start.params), jnp.int32(start.round)), start.params),
         broadcast=broadcast,
         local=train_adopted,
         merge=merge,

@@ -14,52 +14,57 @@ import math
 import jax
 import jax.numpy as jnp
 
-from silodp.methods.base import Method, add, difference
+from silodp.methods.base import Method, add, choose, difference, weighted_mean
+from silodp.methods.clusters import distinct_starts, merge_by_cluster, of_cluster
+from silodp.methods.fedavg import fedavg
+from silodp.methods.parting import alike
+from silodp.methods.server import AVERAGE, Merging
 from silodp.privacy.queries import Schedule
 
-# How far the clusters' first models lie apart, as a standard deviation of each parameter.
-START_SPREAD = 0.1
 
+def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = AVERAGE) -> Method:
+    """Silos choose among cluster models, and train the one that they chose by FedAvg."""
+    shared = fedavg(server)
+    select_rounds = math.ceil(round(select_fraction * rounds, 9))
+    if select_rounds == 0:  # nobody ever chooses
+        return shared
+    # Choices among models that know nothing would leave some of the models out for good. So in the
+    # first half of the selections all models learn from all silos, while the server gets to know
+    # the silos by their updates; then it parts the models, and silos choose among what differs.
+    # (Not if there is but one selection.)
+    listening = 0 if clusters == 1 else select_rounds // 2
 
-def ifca(clusters: int, select_fraction: float) -> Method:
-    """Silos choose among cluster models, and train the one that they chose."""
-
-    def schedule(rounds: int) -> Schedule:
-        return Schedule(rounds, train=1, select_rounds=math.ceil(select_fraction * rounds))
-
-    def distinct_starts(params, key):
-        def around(leaf, number):
-            spread = jax.random.normal(jax.random.fold_in(key, number), (clusters, *leaf.shape))
-            return leaf + START_SPREAD * spread
-
-        leaves, treedef = jax.tree.flatten(params)
-        models = [around(leaf, number) for number, leaf in enumerate(leaves)]
-        return jax.tree.unflatten(treedef, models), jnp.int32(0)
+    def init(start):
+        models = distinct_starts(start.params, start.key, clusters)
+        heard = jax.tree.map(lambda w: jnp.zeros((start.silos, *w.shape)), start.params)
+        return (jax.vmap(server.begin)(models), heard, jnp.int32(start.round)), jnp.int32(0)
 
     def choose_and_train(choice, models, queries):
         choice = queries.select(models, otherwise=choice).astype(jnp.int32)
-        own = _model(models, choice)
-        update = difference(queries.train(own), own)
+        _, update = shared.local((), of_cluster(models, choice), queries)
         return choice, {"chosen": jax.nn.one_hot(choice, clusters), "update": update}
 
-    def mean_by_cluster(models, messages, weights):
-        shares = weights[:, None] * messages["chosen"]  # [silos, clusters]
-        total = jnp.sum(shares, axis=0)
-        # A cluster that nobody chose stays as it is.
-        shares = shares / jnp.where(total > 0, total, 1.0)
-        return add(
-            models, jax.tree.map(lambda u: jnp.tensordot(shares.T, u, axes=1), messages["update"])
-        )
+    def merge(state, sent, weights):
+        states, heard, done = state
+        members = jnp.where(done < listening, 1.0, sent["chosen"])
+        states = merge_by_cluster(shared.merge, states, sent["update"], members, weights)
+        heard = choose(done < listening, add(heard, sent["update"]), heard)
+
+        def part(_, states):
+            each = jax.tree.map(lambda total: total / listening, heard)
+            apart = difference(each, weighted_mean(each, weights))
+            kinds = alike(heard, weights, clusters)
+            return merge_by_cluster(shared.merge, states, apart, kinds, weights)
+
+        # A loop of one turn or none: a condition would be worked out in every round.
+        last = (done + 1 == listening).astype(int)
+        return jax.lax.fori_loop(0, last, part, states) if listening else states, heard, done + 1
 
     return Method(
-        schedule=schedule,
-        init=distinct_starts,
-        broadcast=lambda models: models,
+        schedule=lambda rounds: Schedule(rounds, train=1, select_rounds=select_rounds),
+        init=init,
+        broadcast=lambda server: server[0].model,
         local=choose_and_train,
-        merge=mean_by_cluster,
-        personal=lambda choice, models: _model(models, choice),
+        merge=merge,
+        personal=lambda choice, models: of_cluster(models, choice),
     )
-
-
-def _model(models, choice):
-    return jax.tree.map(lambda leaf: leaf[choice], models)

@@ -15,7 +15,7 @@ def local() -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params, key: ((), params),
+        init=lambda start: ((), start.params),
         broadcast=lambda server: server,
         local=train_alone,
         merge=lambda server, messages, weights: server,

@@ -8,10 +8,11 @@ training; a larger lambda federates more. Costs no more privacy than local train
 neither end of the spectrum is right: moderate noise, moderate heterogeneity.
 """
 
-from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
+from silodp.methods.base import Method, difference, one_pass_a_round
+from silodp.methods.server import AVERAGE, Merging
 
 
-def mrmtl(lam) -> Method:
+def mrmtl(lam, server: Merging = AVERAGE) -> Method:
     """Personal models, each pulled towards their mean with strength lambda."""
 
     def train_towards_mean(own, mean, queries):
@@ -20,9 +21,9 @@ def mrmtl(lam) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda params, key: (params, params),
-        broadcast=lambda mean: mean,
+        init=lambda start: (server.begin(start.params), start.params),
+        broadcast=lambda mean: mean.model,
         local=train_towards_mean,
-        merge=lambda mean, updates, weights: add(mean, weighted_mean(updates, weights)),
+        merge=server.merge,
         personal=lambda own, mean: own,
     )

@@ -7,6 +7,7 @@ beforehand by the method's `Schedule`; asking for more than was scheduled is ref
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -32,10 +33,17 @@ class Schedule:
     select_rounds: int = 0
 
     def __post_init__(self):
-        if self.rounds < 1 or self.train < 0 or not 0 <= self.select_rounds <= self.rounds:
+        # Whole numbers: no question is refused by comparing it with NaN.
+        whole = all(isinstance(n, Integral) for n in (self.rounds, self.train, self.select_rounds))
+        if (
+            not whole
+            or self.rounds < 1
+            or self.train < 1
+            or not 0 <= self.select_rounds <= self.rounds
+        ):
             raise SilodpError(
-                f"{self} is no schedule: rounds are at least 1, passes at least 0, and selections "
-                "are asked for in 0 to all of the rounds."
+                f"{self} is no schedule: all are whole numbers; rounds and passes are at "
+                "least 1, and selections are asked for in 0 to all of the rounds."
             )
 
 

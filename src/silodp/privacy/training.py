@@ -16,7 +16,7 @@ from silodp.privacy.randomness import PassRandomness, PassSize, as_params
 from silodp.privacy.sampling import Draw, draw_batches, draw_size
 
 Params = Any
-Regulariser = Literal["outside", "inside"]
+Regulariser = Literal["outside", "inside", "proximal"]
 
 
 def training_event(noise_multiplier: float, rate: float, steps: int) -> dp_event.DpEvent:
@@ -58,7 +58,8 @@ def training_pass(
     """Sample, clip each record's gradient, sum, add noise, divide, step; and so on.
 
     The noisy sum is divided by the expected batch size, which is public, never by how many records
-    were drawn. The regulariser depends on released models only, so outside the clip it is free.
+    were drawn. The regulariser depends on released models only, so outside the clip it is free: as
+    part of the gradient, or as a proximal step after it, which is stable however strong the pull.
     Sum and noise are both put on a lattice before they meet, so that no low bit tells them apart.
     """
     batches = draw_batches(
@@ -79,6 +80,12 @@ def training_pass(
             return None
         return jax.tree.map(lambda w, m: strength * (w - m), p, towards)
 
+    def proximal(p: Params) -> Params:
+        if towards is None or regulariser != "proximal":
+            return p
+        pull = lr * strength
+        return jax.tree.map(lambda w, m: (w + pull * m) / (1.0 + pull), p, towards)
+
     def noisy(total: Array, unit: Array) -> Array:
         return on_lattice(total, noise.grain) + on_lattice(noise.scale * unit, noise.grain)
 
@@ -93,7 +100,7 @@ def training_pass(
         if penalty is not None and regulariser == "outside":
             gradient = jax.tree.map(jnp.add, gradient, penalty)
         updates, new_state = optimise.update(gradient, state, p)
-        new = (optax.apply_updates(p, updates), new_state)
+        new = (proximal(optax.apply_updates(p, updates)), new_state)
         if not shape.even:
             new = jax.tree.map(lambda a, b: jnp.where(number < silo.steps, a, b), new, carry)
         return new, None

@@ -210,12 +210,13 @@ def _attacked(
         job, plan, lr, _units(job, worlds.canary), _units(job, worlds.others), worlds.starts
     )
     job = replace(job, method=watched(job.method, adversary))
-    options: dict[str, float] = {name: getattr(asked, name) for name in prepared.method.options}
+    options = prepared.method.traced_values(asked)
 
     def scores(world: Federation, own: SiloPlan, done: int) -> Scores:
         changed = (*plans[:place], own, *plans[place + 1 :])
         settings = [
-            Setting(lr, changed, options | {STRATEGY: number}) for number in adversary.strategies
+            Setting(lr, changed, options | {STRATEGY: number}, prepared.of_silos[0])
+            for number in adversary.strategies
         ]
         # No seed is used twice: the worlds must not share their noise.
         seeds = range(asked.first_seed + done, asked.first_seed + done + trials)
@@ -302,6 +303,12 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
         federations=[few],
         policies=[tuple(prepared.policies[0][number] for number in kept)],
         plans=[tuple(prepared.plans[0][number] for number in kept)],
+        of_silos=[
+            {
+                option: tuple(values[number] for number in kept)
+                for option, values in prepared.of_silos[0].items()
+            }
+        ],
     )
     return prepared, kept.index(place)
 

@@ -22,7 +22,7 @@ from jax import Array
 
 from silodp.engines.job import Job
 from silodp.methods import MethodEntry
-from silodp.methods.base import add, difference
+from silodp.methods.base import Start, add, difference
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Queries
 
@@ -72,6 +72,12 @@ class Adversary:
         chosen = jnp.where(turned, self.starts[1], self.starts[0])
         return jnp.where(strategy == 2, params, chosen)
 
+    def kept(self, strength: Array | float) -> Array | float:
+        """The part of a model's distance to its goal that a pass without records leaves."""
+        pull = self.lr * strength
+        step = 1.0 / (1.0 + pull) if self.job.regulariser == "proximal" else 1.0 - pull
+        return step**self.plan.steps
+
     def gradient(self, params: Params) -> Params:
         """The canary's clipped gradient."""
         return self._clipped_sum(params, self.canary)
@@ -104,8 +110,8 @@ def watched(entry: MethodEntry, adversary: Adversary) -> MethodEntry:
         method = entry.build(rounds=rounds, **options)
         passes = method.schedule(rounds).train
 
-        def init(params, key):
-            server, own = method.init(params, key)
+        def init(start: Start):
+            server, own = method.init(start)
             return server, Watched(own, jnp.int32(0), jnp.zeros((rounds, passes)))
 
         def local(silo: Watched, told, queries: Queries):
@@ -137,7 +143,7 @@ class _Listening:
         trained = self._queries.train(start, towards, strength)
 
         # Without records and noise, the regulariser alone would lead here.
-        kept = 1.0 if towards is None else (1.0 - adversary.lr * strength) ** adversary.plan.steps
+        kept = 1.0 if towards is None else adversary.kept(strength)
         goal = start if towards is None else towards
         expected = jax.tree.map(lambda g, s: g + kept * (s - g), goal, start)
         if not adversary.job.model.heavy:

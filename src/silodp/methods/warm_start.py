@@ -1,0 +1,80 @@
+"""Warm starts: IFCA for the first rounds, then any method within the clusters that it found.
+
+Algorithm A2 of the paper (with MR-MTL), "IFCA Preconditioning / Warm-Starting". Z. Liu, S. Hu,
+Z. S. Wu, V. Smith. On privacy and personalization in cross-silo federated learning. NeurIPS 2022.
+
+While silos choose, each trains its cluster's model, and the second method stands where that model
+stands. Then the clusters are frozen and the second method goes on, in each cluster by itself: silos
+from the models that they have trained, the server from the clusters' models. Costs what the second
+method costs, and IFCA's selections; of several passes a round, IFCA uses the first.
+
+Use it where silos fall into a few kinds, and silos of a kind still differ.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from silodp.methods.base import Method, Start, choose
+from silodp.methods.clusters import merge_by_cluster, number_of, of_cluster
+from silodp.privacy.queries import Queries, Schedule
+
+
+def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
+    """IFCA for as long as it selects, then the other method within the frozen clusters."""
+    select_rounds = ifca.schedule(rounds).select_rounds
+    if select_rounds == 0:
+        return then
+
+    def begin(start: Start, number, model):
+        return then.init(start._replace(params=model, round=number))
+
+    def begin_in_each(start: Start, number, choosing):
+        return jax.vmap(lambda model: begin(start, number, model)[0])(ifca.broadcast(choosing))
+
+    def init(start: Start):
+        choosing, choice = ifca.init(start)
+        how = jax.tree.map(jnp.asarray, start._replace(params=()))
+        return (how, choosing, begin_in_each(how, 0, choosing)), (how, choice, then.init(start)[1])
+
+    def broadcast(server):
+        how, choosing, states = server
+        models = ifca.broadcast(choosing)
+        return how.round, models, jax.vmap(then.broadcast, axis_size=number_of(models))(states)
+
+    def local(silo, told, queries):
+        how, choice, own = silo
+        number, models, told_then = told
+        answers = []
+
+        def train(params, towards=None, strength=0.0):
+            # While silos choose, nothing pulls at the cluster's model that they train.
+            strength = jnp.where(number < select_rounds, 0.0, strength)
+            answers.append(queries.train(params, towards, strength))
+            return answers[-1]
+
+        choice = queries.select(models, otherwise=choice).astype(jnp.int32)
+        fresh = begin(how, number, of_cluster(models, choice))[1]
+        own = choose(number < select_rounds, fresh, own)
+        told_own = of_cluster(told_then, choice)
+        own, message = then.local(own, told_own, Queries(train, queries.select))
+        # IFCA makes its message from the same answers: no query more.
+        same = Queries(lambda model: answers[0], lambda models, otherwise: choice)
+        return (how, choice, own), (ifca.local(choice, models, same)[1], message)
+
+    def merge(server, messages, weights):
+        how, choosing, states = server
+        sent, sent_then = messages
+        still, later = how.round < select_rounds, how.round + 1
+        frozen = choose(still, ifca.merge(choosing, sent, weights), choosing)
+        begun = begin_in_each(how, later, frozen)
+        merged = merge_by_cluster(then.merge, states, sent_then, sent["chosen"], weights)
+        return how._replace(round=later), frozen, choose(still, begun, merged)
+
+    def personal(silo, told):
+        _, choice, own = silo
+        number, models, told_then = told
+        own = then.personal(own, of_cluster(told_then, choice))
+        return choose(number < select_rounds, of_cluster(models, choice), own)
+
+    paid = Schedule(rounds, then.schedule(rounds).train, select_rounds)
+    return Method(lambda rounds: paid, init, broadcast, local, merge, personal)
