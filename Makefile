@@ -29,6 +29,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.throughput --json runs/bench.json
 	$(BIN)/python -m benchmarks.privacy
 	$(BIN)/python -m benchmarks.loading
+	$(BIN)/python -m benchmarks.methods
 
 clean:
 	rm -rf $(VENV)
