@@ -156,7 +156,6 @@ def test_what_is_not_finite_is_an_alarm():
     [
         ("regression", "local", "add-remove"),
         ("regression", "fedavg", "replace-one"),
-        ("regression", "mrmtl", "add-remove"),
         ("binary", "mrmtl", "replace-one"),
         ("binary", "ditto", "add-remove"),
         ("multiclass", "ifca+mrmtl", "add-remove"),

@@ -59,7 +59,7 @@ def test_the_defaults_are_proven_and_no_worse(method):
 @pytest.mark.parametrize(
     ("method", "theirs"),
     [
-        ("mocha", 0.02627),
+        pytest.param("mocha", 0.02627, marks=pytest.mark.slow),
         pytest.param("ditto", 0.02457, marks=pytest.mark.slow),
         pytest.param("finetune", 0.02481, marks=pytest.mark.slow),
         pytest.param("ifca+mrmtl", 0.02394, marks=pytest.mark.slow),

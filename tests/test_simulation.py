@@ -93,10 +93,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
     ("method", "sampling"),
     [
         ("local", "shuffle"),
-        *(
-            (method, "poisson")
-            for method in ("fedavg", "mrmtl", "meanpull", "ditto", "mocha", "ifca+mrmtl")
-        ),
+        *((method, "poisson") for method in ("mrmtl", "ditto", "mocha", "ifca+mrmtl")),
     ],
 )
 def test_debug_engine_agrees(method, sampling):
