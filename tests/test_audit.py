@@ -3,6 +3,7 @@
 import json
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from silodp.privacy.audit.bounds import (
     separation,
     trials_for,
 )
+from silodp.privacy.audit.watch import Adversary
 
 BASE = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 1.0, "method": "local"}
 # All records in every step: the plain Gaussian mechanism, where a fault shows with fewest trials.
@@ -346,3 +348,20 @@ def test_a_broken_claim_is_exit_code_1(cli, monkeypatch):
 )
 def test_what_cannot_be_audited(cli, sentence, options, words):
     assert words in sentence(cli(*CALL, *options, "--quiet"))
+
+
+@pytest.mark.parametrize("regulariser", ["outside", "proximal"])
+def test_the_adversary_knows_what_the_pull_does(regulariser):
+    """Three steps without records, written out."""
+    known = Adversary(
+        job=SimpleNamespace(regulariser=regulariser),  # type: ignore[arg-type]
+        plan=SimpleNamespace(steps=3),  # type: ignore[arg-type]
+        lr=0.5,
+        canary=({}, np.zeros(1)),
+        others=({}, np.zeros(1)),
+        starts=None,
+    )
+    w, goal, lam = 2.0, 1.0, 0.8
+    for _ in range(3):
+        w = (w + 0.4 * goal) / 1.4 if regulariser == "proximal" else w - 0.4 * (w - goal)
+    assert goal + known.kept(lam) * (2.0 - goal) == pytest.approx(w)

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from silodp.datasets import Defaults
 from silodp.engines.execution import Reporter, check_equal_shapes, evaluated_rounds
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation
-from silodp.methods import MethodEntry, get_method, is_ours
-from silodp.methods.check import check_method, checked_schedule
+from silodp.method_choice import OfSilos, check_choice, options_of_silos, schedule_of
+from silodp.methods import MethodEntry, get_method
 from silodp.methods.server import SERVER_LR
 from silodp.models import Model, get_model, on_pixels
 from silodp.options import RunOptions
@@ -24,8 +23,6 @@ from silodp.privacy.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
-from silodp.privacy.queries import Schedule
-from silodp.silo_options import lambda_of_each
 
 Data = Federation | Callable[[int], Federation]
 
@@ -53,7 +50,7 @@ class Prepared(NamedTuple):
     method: MethodEntry
     policies: list[tuple[Policy, ...]]
     plans: list[tuple[SiloPlan, ...]]
-    of_silos: list[dict[str, tuple[float, ...]]]
+    of_silos: list[OfSilos]
     warnings: list[str]
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
@@ -115,13 +112,8 @@ def prepare(
     if asked[0].select_score == "error" and first.task == "regression":
         raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
     _check_side_queries(asked, first)
-    if "clusters" in method.fixed and asked[0].clusters > len(first.silos):
-        raise SilodpError(
-            f"--clusters is {asked[0].clusters}, but there are {len(first.silos)} silos: give at "
-            "most as many."
-        )
-    of_silos = [_options_of_silos(one, method, first.names) for one in asked]
-    _check_method(asked, method, model, of_silos, first.names)
+    of_silos = [options_of_silos(one, method, first.names) for one in asked]
+    check_choice(asked, method, model, of_silos, first.names)
     reporter.stage("calibrating noise")
     policies, plans = _plans_of_all(asked, first, method, model, reporter)
     counted = [[plan.records for plan in own] for own in plans]
@@ -205,59 +197,6 @@ def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> 
             "--metric-share: noisy metrics are priced by record, but here a subject may have "
             "several: leave it out, or protect records."
         )
-
-
-def _options_of_silos(
-    asked: RunOptions, method: MethodEntry, silos: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    if asked.silo_lam is None:
-        return {}
-    if "lam" not in method.of_silo:
-        raise SilodpError(
-            f"--silo-lam: method {asked.method!r} has no lambda of a silo's own: leave it out, or "
-            "use mrmtl, meanpull, ditto or mocha."
-        )
-    return {"lam": lambda_of_each(asked.silo_lam, silos, asked.lam)}
-
-
-def _check_method(
-    asked: Sequence[RunOptions],
-    method: MethodEntry,
-    model: Model,
-    of_silos: Sequence[dict[str, tuple[float, ...]]],
-    silos: Sequence[str],
-) -> None:
-    """Refuses what the method cannot do with this model or these numbers."""
-    name = asked[0].method
-    if method.convex and not model.convex:
-        raise SilodpError(
-            f"Method {name!r} is for convex models only: the relations that it learns compare "
-            f"parameters one by one, which says nothing about models such as {model.name!r} "
-            "that reach the same function with other parameters: choose a linear model, or "
-            "method mrmtl."
-        )
-    for one, own in zip(asked, of_silos, strict=True):
-        for option, value in method.traced_values(one).items():
-            where = {f"--{option}": value}
-            for silo, of_silo in zip(silos, own.get(option, ()), strict=False):
-                where[f"--silo-{option} of silo {silo!r}"] = of_silo
-            infinite = [flag for flag, number in where.items() if math.isinf(number)]
-            if infinite and option not in method.infinite:
-                raise SilodpError(
-                    f"{infinite[0]} is infinite, with which method {name!r} would not learn: give "
-                    "a finite number, or use meanpull or fedavg."
-                )
-    if not is_ours(name):
-        rounds = asked[0].rounds or 0
-        build = partial(method.build, rounds=rounds, **method.fixed_values(asked[0]))
-        check_method(name, build, method.traced_values(asked[0]), model, rounds)
-
-
-def schedule_of(asked: RunOptions, method: MethodEntry) -> Schedule:
-    """What the method asks of each silo with these options."""
-    rounds = asked.rounds or 0
-    values = method.traced_values(asked) | method.fixed_values(asked)
-    return checked_schedule(asked.method, partial(method.build, rounds=rounds, **values), rounds)
 
 
 def _plans_of_all(

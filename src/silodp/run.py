@@ -97,7 +97,7 @@ def sweep(
     """As `run`, with lists for any of `prepare.SWEPT` (lam, lr, epsilon...): the grid.
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
-    point of the grid, the last-named list moving fastest (in the order above). A setting that
+    point of the grid, the last-named list moving fastest (in the order of SWEPT). A setting that
     diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
     """
     place = _place(out, resume, overwrite)

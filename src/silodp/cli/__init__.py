@@ -74,7 +74,8 @@ def methods() -> None:
     """Lists the methods, each with its cost in queries."""
     from silodp.methods import ALIASES, METHODS, announced, load, warm_starts
 
-    table = Table("method", "what it does", "asks of each silo", "options", show_lines=True)
+    table = Table("method", "what it does", "asks of each silo", show_lines=True)
+    table.add_column("options", no_wrap=True)  # an option that is cut short is of no use
     aliases = {name: f" ({other})" for other, name in ALIASES.items()}
     entries = dict(METHODS)
     broken = {}

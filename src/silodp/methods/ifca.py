@@ -4,7 +4,7 @@ A. Ghosh, J. Chung, D. Yin, K. Ramchandran. An efficient framework for clustered
 NeurIPS 2020. Y. Mansour, M. Mohri, J. Ro, A. T. Suresh. Three approaches for personalization with
 applications to federated learning. 2020. Privately as in "Mitigating strategies for private cluster
 selection" of the paper: a silo chooses its cluster with the exponential mechanism, in the first
-part of the rounds only.
+part of the rounds only. That the server parts the models half-way (below) is ours.
 
 Use it where silos fall into a few kinds. Each selection costs privacy, which training then lacks.
 """
