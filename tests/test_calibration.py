@@ -142,7 +142,7 @@ def test_either_accountant_may_be_the_best():
 @pytest.mark.parametrize(
     ("event_of", "accountant"),
     [
-        (lambda noise: RepeatAndSelectDpEvent(sampled(0.1, noise, 100), 5, 1), "rdp"),
+        (lambda noise: RepeatAndSelectDpEvent(sampled(0.1, noise, 100), 5, math.inf), "rdp"),
         (lambda noise: ComposedDpEvent([ZCDpEvent(0.01), sampled(0.1, noise, 100)]), "rdp"),
         (
             lambda noise: SelfComposedDpEvent(

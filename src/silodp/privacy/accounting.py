@@ -81,7 +81,7 @@ def deltas_of(
     steps = steps_of(event)
     if not steps:
         return np.zeros(len(epsilons))
-    if not all(is_computable(step, relation) for step in merge_unsampled(steps)):
+    if not pld.computable(steps, relation):
         return np.ones(len(epsilons))
     with np.errstate(over="ignore", divide="ignore"):
         return pld.deltas(steps, epsilons, relation)
@@ -164,7 +164,7 @@ def _epsilon(steps: Sequence[Step], delta: float, name: str, relation: Relation)
     plain = _plain_sum(steps)
     if not all(is_computable(step, relation) for step in merge_unsampled(steps)):
         return plain
-    if name == "pld" and not pld.resolves(steps, delta):
+    if name == "pld" and not pld.resolves(steps, delta, relation):
         if _unknown(steps, "rdp", relation):
             return plain
         name = "rdp"

@@ -35,7 +35,7 @@ _AIM = 5e-5
 _CLOSE_ENOUGH = 2e-4
 
 # Raise it whenever an event may cost more than it did before: it makes old answers unknown.
-_CACHE_FORMAT = 2
+_CACHE_FORMAT = 3
 _DP_ACCOUNTING = version("dp-accounting")
 _CACHE_ENTRIES = 10_000
 

@@ -58,6 +58,22 @@ class PureDpEvent(DpEvent):
         parameters_of(self)
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class EitherDpEvent(DpEvent):
+    """Mechanisms on parts of the records: whatever a record is, it takes part in one of them only.
+
+    Which part a record falls into must not depend on any record. Costs as much as the dearest.
+
+    Attributes:
+      events: what is asked of each part.
+    """
+
+    events: list[DpEvent]
+
+    def __attrs_post_init__(self):
+        parameters_of(self)
+
+
 @dataclass(frozen=True)
 class _Number:
     """What a parameter that is a number must be."""
@@ -91,6 +107,7 @@ _EVENT, _EVENTS = "an event", "a list of events"
 _NOISE = _Number(0, math.inf)
 _AMOUNT = _Number(0)
 _CHANCE = _Number(0, 1)
+_SHAPE = _Number(-0.999, math.inf)  # of a truncated negative binomial: above -1
 _COUNT = _Number(0, math.inf, whole=True)
 _SIZE = _Number(1, math.inf, whole=True)
 
@@ -108,9 +125,10 @@ _PARAMETERS: Mapping[type[DpEvent], Mapping[str, _Number | str]] = {
     BoundedRangeDpEvent: {"epsilon": _AMOUNT},
     PureDpEvent: {"epsilon": _AMOUNT},
     ZCDpEvent: {"rho": _AMOUNT, "xi": _AMOUNT},
-    RepeatAndSelectDpEvent: {"event": _EVENT, "mean": _Number(1), "shape": _NOISE},
+    RepeatAndSelectDpEvent: {"event": _EVENT, "mean": _Number(1), "shape": _SHAPE},
     SelfComposedDpEvent: {"event": _EVENT, "count": _COUNT},
     ComposedDpEvent: {"events": _EVENTS},
+    EitherDpEvent: {"events": _EVENTS},
 }
 _TYPES = {known.__name__: known for known in _PARAMETERS}
 

@@ -30,7 +30,11 @@ from silodp.privacy.sampling import (
 from silodp.privacy.selection import MOST_SELECTING, SelectMechanism, selection_event
 from silodp.privacy.statistics import gaussian_event
 from silodp.privacy.training import training_event
+from silodp.privacy.tuning import Tuning, score_event, tuned_event
 
+MOST_TRIALS = 20_000
+# Of epsilon: scores then diverge less than training everywhere, and training gets the rest.
+SCORE_SHARE = 0.9
 NOT_PRIVATE = "no privacy was asked for"
 UNPROVEN_SHUFFLE = (
     "sampling is 'shuffle' but is charged as if it were Poisson: no accountant here proves it"
@@ -107,9 +111,12 @@ class SiloPlan:
       select_epsilon: of one selection; 0 if none is asked for.
       statistics_noise: noise multiplier of the mean and variance; 0 if not asked or not private.
       metric_noise: of one release of the test metric; likewise.
+      tuning: what is tried besides, if hyperparameters are tuned.
+      score_noise: of one trial's score; 0 if the records that it comes from are public.
+      most_trials: more are not made; that they would be is part of `overflow`.
       epsilon: spent, never above the policy; infinite without privacy.
       delta: of the policy.
-      overflow: the chance that any draw of the run does not fit its slots.
+      overflow: the chance that any draw of the run does not fit (its slots, or `most_trials`).
       accountant: that proves epsilon.
       unproven: reasons why epsilon is not proven for what the run does; empty if it is.
     """
@@ -137,6 +144,9 @@ class SiloPlan:
     overflow: float
     accountant: str
     unproven: tuple[str, ...] = ()
+    tuning: Tuning | None = None
+    score_noise: float = 0.0
+    most_trials: int = 0
 
     @property
     def private(self) -> bool:
@@ -145,8 +155,9 @@ class SiloPlan:
 
     @property
     def delta_for_queries(self) -> float:
-        """What is left of delta once draws that do not fit their slots are paid for."""
-        return self.delta * (1 - OVERFLOW_SHARE if self.draw == "gaps" else 1)
+        """What is left of delta once draws that do not fit are paid for."""
+        cut = self.draw == "gaps" or self.tuning is not None
+        return self.delta * (1 - OVERFLOW_SHARE if cut else 1)
 
     @property
     def total_steps(self) -> int:
@@ -181,17 +192,29 @@ class SiloPlan:
     def queries(self, rounds: int | None = None) -> dict[str, DpEvent]:
         """By name, what each kind of query costs over the first so many rounds (None: all)."""
         rounds = self.schedule.rounds if rounds is None else rounds
-        steps = self.steps * self.schedule.train * rounds
-        asked: dict[str, DpEvent] = {}
-        if steps:
-            asked["training"] = training_event(self.noise_multiplier, self.sampling_rate, steps)
-        if selections := min(rounds, self.schedule.select_rounds):
-            one = selection_event(self.select_epsilon, self.side.select_mechanism)
-            asked["selection"] = SelfComposedDpEvent(one, selections)
+        asked = self._of_method(rounds, self.noise_multiplier)
+        if self.tuning is not None:
+            pivot = self._of_method(rounds, self.tuning.pivot_noise * self.noise_multiplier)
+            # Trials are scored at the end.
+            score = self.score_noise if rounds == self.schedule.rounds else 0.0
+            asked = {
+                "tuning": tuned_event(self.tuning, [*pivot.values()], [*asked.values()], score)
+            }
         if self.side.statistics_share:
             asked["statistics"] = gaussian_event(self.statistics_noise, 1)
         if evaluations := sum(at <= rounds for at in self.side.evaluated):
             asked["metric"] = gaussian_event(self.metric_noise, evaluations)
+        return asked
+
+    def _of_method(self, rounds: int, noise_multiplier: float) -> dict[str, DpEvent]:
+        """What one run of the method asks over so many rounds."""
+        steps = self.steps * self.schedule.train * rounds
+        asked: dict[str, DpEvent] = {}
+        if steps:
+            asked["training"] = training_event(noise_multiplier, self.sampling_rate, steps)
+        if selections := min(rounds, self.schedule.select_rounds):
+            one = selection_event(self.select_epsilon, self.side.select_mechanism)
+            asked["selection"] = SelfComposedDpEvent(one, selections)
         return asked
 
 
@@ -204,6 +227,7 @@ def make_plans(
     accountant: Accountant = "best",
     *,
     side: SideQueries | None = None,
+    tuning: Tuning | None = None,
     heavy: bool = False,
     unproven: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
@@ -218,6 +242,7 @@ def make_plans(
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
       side: what is asked besides training.
+      tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
       progress: called with (done, total) while noise is calibrated.
@@ -226,9 +251,11 @@ def make_plans(
         unproven = (UNPROVEN_SHUFFLE, *unproven)
     side = side or SideQueries()
     drafts = [
-        _draft(silo, int(n), policy, schedule, settings, side, heavy, unproven)
+        _draft(silo, int(n), policy, schedule, settings, side, tuning, heavy, unproven)
         for silo, n, policy in zip(silos, held, policies, strict=True)
     ]
+    if tuning is not None and tuning.score == "noisy":
+        drafts = _with_score_noise(drafts, tuning, accountant)
     requests = [
         CalibrationRequest(
             partial(_event_with, draft),
@@ -251,6 +278,30 @@ def make_plans(
     )
 
 
+def _with_score_noise(
+    drafts: Sequence[SiloPlan], tuning: Tuning, accountant: Accountant
+) -> list[SiloPlan]:
+    """The drafts with noise on scores that takes nearly all of epsilon.
+
+    The records that scores come from are not trained on, so that nothing else is asked of them.
+    """
+    requests = [
+        CalibrationRequest(
+            partial(score_event, tuning),
+            SCORE_SHARE * draft.epsilon,
+            draft.delta_for_queries,
+            label=f"Silo {draft.silo!r}",
+            relation=draft.relation,
+        )
+        for draft in drafts
+    ]
+    found = calibrate_many(requests, accountant)
+    return [
+        replace(draft, score_noise=c.noise_multiplier)
+        for draft, c in zip(drafts, found, strict=True)
+    ]
+
+
 def _event_with(draft: SiloPlan, noise_multiplier: float) -> DpEvent:
     return replace(draft, noise_multiplier=noise_multiplier).event
 
@@ -262,6 +313,7 @@ def _draft(
     schedule: Schedule,
     settings: TrainingSettings,
     side: SideQueries,
+    tuning: Tuning | None,
     heavy: bool,
     unproven: tuple[str, ...],
 ) -> SiloPlan:
@@ -287,12 +339,15 @@ def _draft(
     batch = min(n, settings.batch_size)
     steps = settings.epochs * (n // batch)
     total = steps * schedule.train * schedule.rounds
+    if tuning is not None:
+        # In expectation over a random number of trials; and that number is one draw more.
+        total = total * math.ceil(1 + tuning.trials.mean) + 1
     # Where the count is not public, slots sized by it could overflow: every record has its place.
     draw = draw_of(settings.sampling, n, batch, heavy) if policy.count_is_public else "every"
-    overflow = 0.0
+    # A ledger sets aside for it by the lifetime's epsilon, so slots are sized for that.
+    chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
+    overflow = 0.0 if tuning is None else chance
     if draw == "gaps":
-        # A ledger sets aside for it by the lifetime's epsilon, so slots are sized for that.
-        chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
         slots, overflow = slots_for(n, batch, chance), chance * total
     else:
         slots = held if draw == "every" else batch
@@ -320,12 +375,26 @@ def _draft(
         overflow=overflow,
         accountant="",
         unproven=unproven,
+        tuning=tuning,
+        most_trials=0 if tuning is None else _most_trials(silo, tuning, chance),
     )
     return replace(
         draft,
         statistics_noise=_gaussian_noise(draft, side.statistics_share, 1),
         metric_noise=_gaussian_noise(draft, side.metric_share, len(side.evaluated)),
     )
+
+
+def _most_trials(silo: str, tuning: Tuning, chance: float) -> int:
+    """More trials than this have so small a chance that delta pays for it."""
+    most = tuning.trials.most(chance, MOST_TRIALS)
+    if most is None:
+        raise SilodpError(
+            f"Silo {silo!r} might draw more than {MOST_TRIALS} trials (mean "
+            f"{tuning.trials.mean:g}, eta {tuning.trials.shape:g}), which nobody would wait for: "
+            "give fewer --trials, or a larger --eta."
+        )
+    return most
 
 
 def _gaussian_noise(draft: SiloPlan, share: float, times: int) -> float:

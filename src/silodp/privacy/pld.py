@@ -12,8 +12,11 @@ largest where its terms rise together, which is where 0 and h lie in one directi
 the two sides gives epsilon < 0.
 """
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from dp_accounting import NeighboringRelation, get_epsilon_gaussian
@@ -26,6 +29,7 @@ from scipy.stats import binom
 
 from silodp.privacy.steps import (
     ConcentratedSteps,
+    EitherSteps,
     PureSteps,
     Relation,
     Selections,
@@ -33,11 +37,13 @@ from silodp.privacy.steps import (
     Steps,
     TruncatedSteps,
     TunedSteps,
+    is_computable,
     merge_unsampled,
     relative_noise,
     spread_of,
     total_spread,
 )
+from silodp.privacy.tuned_pld import Profile, best_of, envelope, shift_of
 
 # The grid of privacy losses: its step as a share of one step's spread, and its most points.
 _GRID_STEP = 0.03
@@ -47,6 +53,12 @@ _GRID_POINTS = 2**18
 _MOST_STEPS = 10**6
 
 _ROUNDING = 2.0**-52
+
+# More ways in which a record may take part are not gone through one by one.
+_MOST_CHOICES = 64
+
+# The largest loss of tuned steps. The exponentials of twice as much are still floats.
+_MOST_REACH = 300.0
 
 # Epsilons below it are charged as this, so that their squares do not vanish.
 _LEAST_EPSILON = 1e-100
@@ -59,30 +71,140 @@ _NEIGHBOURS = {
 
 def supports(step: Step, relation: Relation) -> bool:
     """Whether a dominating pair of such a step is known; it is for either relation or for none."""
-    return not isinstance(step, ConcentratedSteps | TunedSteps)
+    match step:
+        case ConcentratedSteps():
+            return False
+        case TunedSteps():
+            return step.shape < math.inf and all(supports(s, relation) for s in step.steps)
+        case EitherSteps():
+            return all(supports(s, relation) for part in step.parts for s in part)
+    return True
 
 
-def resolves(steps: Sequence[Step], delta: float) -> bool:
-    """Whether `delta` stands clear of the rounding of so many steps."""
-    merged = merge_unsampled(steps)
-    return delta >= 4 * _lost(merged) and _count(merged) <= _MOST_STEPS
+def computable(steps: Sequence[Step], relation: Relation) -> bool:
+    """Whether the losses of all steps, and of those inside them, can be laid out on a grid."""
+    return all(
+        is_computable(step, relation) and all(computable(part, relation) for part in _inside(step))
+        for step in merge_unsampled(steps)
+    )
+
+
+def resolves(steps: Sequence[Step], delta: float, relation: Relation) -> bool:
+    """Whether `delta` stands clear of the rounding of so many steps, and losses have a grid."""
+    few = _most_count(steps) <= _MOST_STEPS
+    return few and computable(steps, relation) and delta >= 4 * _floor(merge_unsampled(steps))
 
 
 def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
     """The epsilon at which the composed pair diverges by `delta`, and so an upper bound."""
+    return max(_epsilon(choice, delta, relation) for choice in _choices(steps))
+
+
+def _epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
+    """Of one choice."""
     merged = merge_unsampled(steps)
     left = delta - _lost(merged)
+    if not merged:
+        return 0.0
     if len(merged) == 1 and isinstance(merged[0], Steps) and merged[0].sampling == 1:
         return get_epsilon_gaussian(relative_noise(merged[0], relation), left)
-    return max(pair.get_epsilon_for_delta(left) for pair in _pairs(merged, relation))
+    try:
+        return max(pair.get_epsilon_for_delta(left) for pair in _pairs(merged, relation))
+    except OverflowError:
+        return math.inf
 
 
 def deltas(steps: Sequence[Step], epsilons: np.ndarray, relation: Relation) -> np.ndarray:
     """By how much the composed pair diverges at each epsilon: the other way round, and as safe."""
-    merged = merge_unsampled(steps)
-    asked = epsilons.tolist()
-    found = [np.asarray(p.get_delta_for_epsilon(asked)) for p in _pairs(merged, relation)]
-    return np.minimum(np.max(found, axis=0) + _lost(merged), 1.0)
+    try:
+        profile, _ = _profile(steps, relation)
+    except OverflowError:
+        return np.ones(len(epsilons))
+    return np.minimum(profile(epsilons), 1.0)
+
+
+def _profile(steps: Sequence[Step], relation: Relation) -> tuple[Profile, float]:
+    """By how much the steps diverge at most, and the loss beyond which that is but rounding."""
+    choices = [merge_unsampled(choice) for choice in _choices(steps)]
+    lost = max(_lost(choice) for choice in choices)
+    pairs = [pair for choice in choices if choice for pair in _pairs(choice, relation)]
+    curves = [_curve(pmf) for pair in pairs for pmf in {pair._pmf_remove, pair._pmf_add}]
+    floor = max(_floor(choice) for choice in choices)
+    reach = max((pair.get_epsilon_for_delta(floor) for pair in pairs), default=0.0)
+
+    def profile(x: np.ndarray) -> np.ndarray:
+        nothing = -np.expm1(np.minimum(x, 0.0))
+        return np.max([nothing, *(curve(x) for curve in curves)], axis=0) + lost
+
+    return profile, reach
+
+
+def _curve(pmf: pld_pmf.PLDPmf) -> Profile:
+    """What the distribution's `get_delta_for_epsilon` gives, for many x at once."""
+    dense = pmf.to_dense_pmf()
+    losses = (np.arange(dense.size) + dense._lower_loss) * dense._discretization
+    # Exponents are capped where floats end, which takes less off, and so is safe.
+    neighbours = dense._probs * np.exp(-np.maximum(losses, -700))
+    above, neighbours_above = (
+        np.append(np.cumsum(probs[::-1])[::-1], 0.0) for probs in (dense._probs, neighbours)
+    )
+
+    def curve(x: np.ndarray) -> np.ndarray:
+        first = np.searchsorted(losses, x, side="right")
+        taken_off = np.exp(np.minimum(x, 700)) * neighbours_above[first]
+        return dense._infinity_mass + above[first] - taken_off
+
+    return curve
+
+
+def _inside(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The lists of steps that a step is made of."""
+    match step:
+        case TunedSteps():
+            return (step.steps,)
+        case EitherSteps():
+            return step.parts
+    return ()
+
+
+def _choices(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """The ways in which a record may take part, each as a list of steps; the dearest counts.
+
+    Where there are too many, steps on parts of the records are left as they are.
+    """
+    choices: list[tuple[Step, ...]] = [()]
+    for step in steps:
+        ways = _ways(step)
+        if len(ways) * len(choices) > _MOST_CHOICES:
+            ways = [(step,)]
+        choices = [(*choice, *way) for choice in choices for way in ways]
+    return [_gathered(choice) for choice in choices]
+
+
+def _ways(step: Step) -> list[tuple[Step, ...]]:
+    """The choices of one step: each time it is repeated, the record may be in another part."""
+    if not isinstance(step, EitherSteps):
+        return [(step,)]
+    parts = [choice for part in step.parts for choice in _choices(part)]
+    others = len(parts) - 1
+    if max(step.repeats, math.comb(step.repeats + others, others)) > _MOST_CHOICES:
+        return [(step,)]
+    chosen = itertools.combinations_with_replacement(parts, step.repeats)
+    return [tuple(itertools.chain.from_iterable(some)) for some in chosen]
+
+
+def _gathered(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same steps, with like ones counted together."""
+    counts: Counter[Step] = Counter()
+    for step in steps:
+        counts[replace(step, repeats=1)] += step.repeats
+    return tuple(replace(step, repeats=times) for step, times in counts.items())
+
+
+def _most_count(steps: Sequence[Step]) -> int:
+    """The most steps that are composed anywhere."""
+    inside = [_most_count(part) for step in steps for part in _inside(step)]
+    return max(_count(steps), *inside, 0)
 
 
 def _count(steps: Sequence[Step]) -> int:
@@ -96,6 +218,18 @@ def _lost(steps: Sequence[Step]) -> float:
     delta 1e-12 over 1e5 steps.
     """
     return 2 * _ROUNDING * (_count(steps) + 100)
+
+
+def _floor(steps: Sequence[Step]) -> float:
+    """No divergence is told apart from rounding below this, which tuning multiplies."""
+    inside = (
+        step.repeats
+        * (3 * step.mean if isinstance(step, TunedSteps) else 3)
+        * max(_floor(merge_unsampled(part)) for part in _inside(step))
+        for step in steps
+        if _inside(step)
+    )
+    return _lost(steps) + math.fsum(inside)
 
 
 def _pairs(steps: Sequence[Step], relation: Relation) -> list[PrivacyLossDistribution]:
@@ -132,6 +266,10 @@ def _distribution(
             return _pure(step.epsilon, _bounded_range, grid)
         case PureSteps():
             return _pure(step.epsilon, _randomised_response, grid)
+        case TunedSteps():
+            return _tuned(step, grid, relation)
+        case EitherSteps():
+            return _either(step, grid, relation)
     raise TypeError(f"no privacy loss distribution of {step}")
 
 
@@ -167,7 +305,43 @@ def _truncated(
     return cut.compute_mixture(whole, full)
 
 
-Profile = Callable[[np.ndarray, float], np.ndarray]
+def _tuned(step: TunedSteps, grid: float, relation: Relation) -> PrivacyLossDistribution:
+    """The best of the trials, by the profile of one of them: see `tuned_pld`."""
+    profile, reach = _profile(step.steps, relation)
+    shift = shift_of(profile, step.mean, step.shape, min(reach, _MOST_REACH))
+    best = best_of(profile, step.mean, shift)
+    return _symmetric(best, shift + reach, spread_of(step, relation), grid)
+
+
+def _either(step: EitherSteps, grid: float, relation: Relation) -> PrivacyLossDistribution:
+    """The record is in whichever part diverges most, at each epsilon anew."""
+    profiles, reaches = zip(*(_profile(part, relation) for part in step.parts), strict=True)
+
+    def most(x: np.ndarray) -> np.ndarray:
+        return np.max([profile(x) for profile in profiles], axis=0)
+
+    return _symmetric(most, max(reaches), spread_of(step, relation), grid)
+
+
+def _symmetric(
+    profile: Profile, reach: float, spread: float, grid: float
+) -> PrivacyLossDistribution:
+    """The losses of a mechanism that diverges, in either direction, at most as the profile says.
+
+    They are laid out as coarsely as this mechanism alone bears. Beyond the reach they are infinite.
+    """
+    stride = max(math.floor(_GRID_STEP * spread / grid), 1)
+    if max(reach, stride * grid) > _MOST_REACH:
+        raise OverflowError(f"losses reach to {reach}")
+    ends = max(math.ceil(reach / (stride * grid)), 1)
+    places = np.arange(-ends, ends + 1) * stride
+    x = places * grid
+    return PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots(grid, places, envelope(x, profile(x)))
+    )
+
+
+BoundedProfile = Callable[[np.ndarray, float], np.ndarray]
 
 
 def _bounded_range(x: np.ndarray, epsilon: float) -> np.ndarray:
@@ -184,7 +358,7 @@ def _randomised_response(x: np.ndarray, epsilon: float) -> np.ndarray:
     return np.expm1(x - epsilon) / -(1 + np.exp(-epsilon))
 
 
-def _pure(epsilon: float, profile: Profile, grid: float) -> PrivacyLossDistribution:
+def _pure(epsilon: float, profile: BoundedProfile, grid: float) -> PrivacyLossDistribution:
     """The losses of a mechanism that diverges as `profile` says, and whose losses are bounded.
 
     The profile is the same in both directions. Connect-the-dots keeps the mean of the loss, which
@@ -227,4 +401,15 @@ def _reach(step: Step, relation: Relation) -> float:
             return 10 / noise + 0.5 / noise**2
         case Selections() | PureSteps():
             return step.epsilon
+        case TunedSteps():
+            return (3 + step.shape) * _inner_reach(step, relation)
+        case EitherSteps():
+            return _inner_reach(step, relation)
     return spread_of(step, relation)
+
+
+def _inner_reach(step: TunedSteps | EitherSteps, relation: Relation) -> float:
+    return max(
+        10 * total_spread(part, relation) + max((_reach(s, relation) for s in part), default=0.0)
+        for part in _inside(step)
+    )

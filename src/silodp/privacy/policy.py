@@ -14,6 +14,8 @@ from silodp.privacy.accounting import Relation
 RECORD_COUNT = "record count"
 PUBLIC = (RECORD_COUNT, "feature bounds", "label range", "class list")
 """What a silo may declare public: known to all before any record is read."""
+SCORE_RECORDS = "score records"
+"""May be declared public too, but is not by default: records set apart to score trials with."""
 
 # From here on a promise says little: e^10 is a factor of 22,000.
 _WEAK_EPSILON = 10.0
@@ -33,7 +35,8 @@ class Policy:
         exchanged for another ("replace-one").
       subject: the column that names whom a record is about, if people are protected and not single
         records.
-      public: which of PUBLIC is. Under replace-one the count is public by definition.
+      public: which of PUBLIC is, and whether the SCORE_RECORDS are. Under replace-one the count is
+        public by definition.
       records: a public stand-in for the number of records (or subjects), where that is not public:
         sampling rate and steps follow from it.
       silo: not kept: it only names whose policy it is, should it be refused.
@@ -192,10 +195,11 @@ def _subject(field: str, value: object, where: str) -> str:
 def _public(field: str, value: object, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise SilodpError(f"{where} {field} is {value!r}: give a list, such as {list(PUBLIC)}.")
+    known = (*PUBLIC, SCORE_RECORDS)
     for kind in value:
-        if kind not in PUBLIC:
+        if kind not in known:
             raise SilodpError(
-                f"{where} {field} holds {kind!r}: use {one_of(str(kind), PUBLIC)} (or none)."
+                f"{where} {field} holds {kind!r}: use {one_of(str(kind), known)} (or none)."
             )
     return tuple(value)
 

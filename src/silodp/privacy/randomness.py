@@ -36,7 +36,9 @@ class PassSize(NamedTuple):
     parameters: int
 
 
-def pass_keys(key: Array, silos: Array, number: Array, passes: int) -> Array:
+def pass_keys(
+    key: Array, silos: Array, number: Array, passes: int, trial: Array | int = 0
+) -> Array:
     """Keys of the training passes of a round: [silos, passes], as two words each.
 
     Args:
@@ -44,17 +46,18 @@ def pass_keys(key: Array, silos: Array, number: Array, passes: int) -> Array:
       silos: the silos' places in the federation.
       number: of the round.
       passes: that each silo makes in a round.
+      trial: of a silo that tries several hyperparameters.
     """
     silo_keys = _hash(key[0], key[1], silos, number)
     asked = jnp.arange(passes, dtype=jnp.uint32)
-    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(0))
+    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(trial))
 
 
-def selection_keys(key: Array, silos: Array, number: Array) -> Array:
+def selection_keys(key: Array, silos: Array, number: Array, trial: Array | int = 0) -> Array:
     """Keys of the private selections of a round: [silos, 2]; arguments as for `pass_keys`."""
     silo_keys = _hash(key[0], key[1], silos, number)
     last = jnp.uint32(2**32 - 1)  # no training pass has this number
-    return _hash(silo_keys[:, 0], silo_keys[:, 1], last, jnp.uint32(0))
+    return _hash(silo_keys[:, 0], silo_keys[:, 1], last, jnp.uint32(trial))
 
 
 def selection_words(key: Array, candidates: int) -> Array:

@@ -9,10 +9,10 @@ from absl import logging
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
-from scipy.optimize import root_scalar
 
 from silodp.privacy.steps import (
     ConcentratedSteps,
+    EitherSteps,
     PureSteps,
     Relation,
     Selections,
@@ -23,6 +23,7 @@ from silodp.privacy.steps import (
     is_computable,
     relative_noise,
 )
+from silodp.privacy.trials import Trials
 
 # dp_accounting warns of each Rényi order that it leaves out; leaving one out only raises epsilon.
 logging.set_verbosity(logging.ERROR)
@@ -45,6 +46,8 @@ def supports(step: Step, relation: Relation) -> bool:
             return False
         case TunedSteps():
             return all(supports(inner, relation) for inner in step.steps)
+        case EitherSteps():
+            return all(supports(inner, relation) for part in step.parts for inner in part)
         case _:
             return True
 
@@ -101,6 +104,8 @@ def _divergences(step: Step, orders: Sequence[float], relation: Relation) -> np.
             return step.xi + step.rho * alphas
         case TunedSteps():
             return _tuned(step, orders, relation)
+        case EitherSteps():
+            return np.max([curve(part, orders, relation) for part in step.parts], axis=0)
     return np.full(len(orders), math.inf)
 
 
@@ -142,43 +147,47 @@ def _bounded_range(order: float, epsilon: float) -> float:
 def _tuned(step: TunedSteps, orders: Sequence[float], relation: Relation) -> np.ndarray:
     """Papernot and Steinke 2021, "Hyperparameter tuning with Rényi differential privacy".
 
-    The number of runs is Poisson if the shape is infinite, else truncated negative binomial. What
-    a second order (lambda-hat) adds is the same for all orders, and any may serve: the best does.
+    The number of runs is Poisson if the shape is infinite, else truncated negative binomial. A
+    second order (lambda-hat) may be any, and the best is looked for as in `least_epsilon`.
     """
-    # Divergence rises with the order, so that any higher order bounds a lower one.
-    alphas = np.array(sorted({*orders, *ORDERS}))
+    alphas = np.array(sorted({*orders, *(order for order in ORDERS if order == int(order))}))
     inner = curve(step.steps, alphas.tolist(), relation)
     bound = inner + math.log(step.mean) / (alphas - 1)
+
+    def least(value_at: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """The least over second orders (the last axis) of a function of order and divergence."""
+        coarse = value_at(alphas, inner)
+        near = _around(alphas, np.unique(coarse.argmin(axis=-1)))
+        if not near:
+            return coarse.min(axis=-1)
+        fine = value_at(np.array(near), curve(step.steps, near, relation))
+        return np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
+
     if step.shape == math.inf:  # theorem 6
-        near = np.log1p(1 / (alphas - 1))
-        bound = bound + step.mean * np.array([_delta(alphas, inner, value) for value in near])
+        epsilons = np.log1p(1 / (alphas - 1))[:, None]
+        log_deltas = least(lambda a, d: _log_deltas(a, d, epsilons))
+        bound = bound + step.mean * np.exp(np.minimum(log_deltas, 0.0))
     else:  # theorem 2
-        halting = _log_halting(step.mean, step.shape)
-        bound = bound + (1 + step.shape) * np.min((1 - 1 / alphas) * inner + halting / alphas)
+        # Rounded up, and so to the safe side.
+        halting = Trials(step.mean, step.shape).log_halting * (1 + 1e-9) + 1e-11
+        bound = bound + (1 + step.shape) * least(lambda a, d: (1 - 1 / a) * d + halting / a)
+    # Divergence rises with the order, so that any higher order bounds a lower one.
     bound = np.minimum.accumulate(bound[::-1])[::-1]
     return bound[np.searchsorted(alphas, orders)]
 
 
-def _delta(alphas: np.ndarray, divergences: np.ndarray, epsilon: float) -> float:
-    """The least delta over all orders at `epsilon` (Canonne et al. 2020, proposition 12)."""
+def _around(alphas: np.ndarray, places: np.ndarray) -> list[float]:
+    """Of all orders, those between the neighbours of the given ones that are not given."""
+    ends = np.concatenate([[1.0], alphas, [math.inf]])
+    return [
+        order
+        for order in ORDERS
+        if order not in alphas and np.any((ends[places] < order) & (order < ends[places + 2]))
+    ]
+
+
+def _log_deltas(alphas: np.ndarray, divergences: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
+    """Bounds on log delta at `epsilon`, by each order (Canonne et al. 2020, proposition 12)."""
     by_order = (alphas - 1) * (divergences - epsilon + np.log1p(-1 / alphas)) - np.log(alphas)
     by_variation = 0.5 * np.log(-np.expm1(-divergences))  # Bretagnolle and Huber
-    return math.exp(min(0.0, by_order.min(), by_variation.min()))
-
-
-@functools.lru_cache(maxsize=1024)
-def _log_halting(mean: float, shape: float) -> float:
-    """-log gamma of the truncated negative binomial distribution with this mean and shape."""
-
-    def excess(t: float) -> float:
-        if t == 0:
-            return 1 - mean
-        if shape == 0:
-            return math.expm1(t) / t - mean
-        return shape * math.expm1(t) / -math.expm1(-shape * t) - mean
-
-    if mean == 1:
-        return 0.0
-    # Rounded up, and so to the safe side.
-    root = root_scalar(excess, bracket=(0.0, 2 * math.log(mean) + 2), xtol=1e-12).root
-    return float(root) * (1 + 1e-9) + 1e-11
+    return np.minimum(by_order, by_variation)

@@ -1,6 +1,6 @@
-"""Noisy statistics of a silo, each at a price: mean and variance of features, and a test metric.
+"""Noisy statistics of a silo, each at a price: moments of features or labels, and a test metric.
 
-Both are Gaussian mechanisms on bounded sums, worked out once on the host in double precision. Noise
+All are Gaussian mechanisms on bounded sums, worked out once on the host in double precision. Noise
 multipliers are in units of what one record can add to the sum.
 """
 
@@ -42,7 +42,7 @@ def noisy_moments(
     # Squares less one half lie within 1/2: what a record can add has norm sqrt(d + d/4) at most.
     added = np.concatenate([flat, flat**2 - 0.5], axis=1)
     if subject is not None:
-        added = np.stack([added[subject == one].mean(axis=0) for one in np.unique(subject)])
+        added = _by_subject(added, subject)
     sensitivity = math.sqrt(1.25 * flat.shape[1])
     total = _noisy(added.sum(axis=0), noise_multiplier * sensitivity, random) / count
     mean, square = total[: flat.shape[1]], total[flat.shape[1] :] + 0.5
@@ -50,6 +50,33 @@ def noisy_moments(
     variance = np.clip(square - mean**2, _LEAST_VARIANCE, 1.0)
     shape = x.shape[1:]
     return (bound * mean).reshape(shape), (bound * np.sqrt(variance)).reshape(shape)
+
+
+# What a vector within the unit ball and its squared norm less one half, side by side, may have.
+LABEL_SENSITIVITY = math.sqrt(1.25)
+
+
+def noisy_label_moments(
+    labels: np.ndarray,
+    count: int,
+    noise_multiplier: float,
+    random: np.random.Generator,
+    subject: np.ndarray | None = None,
+) -> tuple[np.ndarray, float]:
+    """Mean of labels [records, outputs] and of their squared norms, from one noisy sum.
+
+    Labels beyond the unit ball are brought back to it. What is released is not clipped, so that it
+    is right on average. Other arguments as for `noisy_moments`; each released number has noise of
+    standard deviation noise_multiplier * LABEL_SENSITIVITY / count.
+    """
+    labels = labels.astype(np.float64)
+    labels = labels / np.maximum(1.0, np.linalg.norm(labels, axis=1, keepdims=True))
+    added = np.concatenate([labels, (labels**2).sum(axis=1, keepdims=True) - 0.5], axis=1)
+    if subject is not None:
+        added = _by_subject(added, subject)
+    total = _noisy(added.sum(axis=0), noise_multiplier * LABEL_SENSITIVITY, random) / count
+    # The halves that were taken off are as many as there are records.
+    return total[:-1], float(total[-1]) + 0.5
 
 
 def noisy_metric(
@@ -62,6 +89,11 @@ def noisy_metric(
     """Means of a score over `count` test records, each with noise; scores are 0 to `largest`."""
     totals = means * count
     return _noisy(totals, noise_multiplier * largest, random) / count
+
+
+def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
+    """What each subject adds: the mean of what its records would."""
+    return np.stack([added[subject == one].mean(axis=0) for one in np.unique(subject)])
 
 
 def _noisy(values: np.ndarray, deviation: float, random: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,13 @@ from dp_accounting.dp_event import (
 )
 
 from silodp.errors import SilodpError
-from silodp.privacy.events import BoundedRangeDpEvent, PureDpEvent, no_price, parameters_of
+from silodp.privacy.events import (
+    BoundedRangeDpEvent,
+    EitherDpEvent,
+    PureDpEvent,
+    no_price,
+    parameters_of,
+)
 
 Relation = Literal["add-remove", "replace-one"]
 """Which data sets are neighbours: one record more or less, or one record changed for another."""
@@ -96,7 +102,17 @@ class TunedSteps:
     repeats: int
 
 
-Step = Steps | TruncatedSteps | Selections | PureSteps | ConcentratedSteps | TunedSteps
+@dataclass(frozen=True)
+class EitherSteps:
+    """All steps of one of `parts`: which one hangs on the record."""
+
+    parts: "tuple[tuple[Step, ...], ...]"
+    repeats: int
+
+
+Step = (
+    Steps | TruncatedSteps | Selections | PureSteps | ConcentratedSteps | TunedSteps | EitherSteps
+)
 
 
 def steps_of(event: DpEvent) -> tuple[Step, ...]:
@@ -153,6 +169,8 @@ def _step_of(event: DpEvent, values: dict) -> Step:
             return ConcentratedSteps(values["rho"], values["xi"], 1)
         case RepeatAndSelectDpEvent():
             return TunedSteps(steps_of(event.event), values["mean"], values["shape"], 1)
+        case EitherDpEvent():
+            return EitherSteps(tuple(steps_of(part) for part in event.events), 1)
     raise no_price(event)
 
 
@@ -173,6 +191,8 @@ def _is_free(step: Step) -> bool:
             return step.rho == 0 and step.xi == 0
         case TunedSteps():
             return not step.steps
+        case EitherSteps():
+            return not any(step.parts)
 
 
 def sort_key(step: Step) -> tuple:
@@ -235,6 +255,8 @@ def spread_of(step: Step, relation: Relation = "add-remove") -> float:
         case TunedSteps():
             # Choosing the best of a few runs costs two to three times as much as one run.
             return 2.5 * total_spread(step.steps, relation)
+        case EitherSteps():
+            return max(total_spread(part, relation) for part in step.parts)
 
 
 def total_spread(steps: Sequence[Step], relation: Relation) -> float:
@@ -269,6 +291,8 @@ def describe(step: Step) -> str:
             return f"zCDP mechanism of rho {step.rho:g} and xi {step.xi:g}, {_times(step)}"
         case TunedSteps():
             return f"repeat-and-select of mean {step.mean:g}, {_times(step)}"
+        case EitherSteps():
+            return f"mechanisms on {len(step.parts)} parts of the records, {_times(step)}"
 
 
 def _times(step: Step) -> str:
