@@ -247,15 +247,15 @@ def clipping_the_sum(patch):
 def the_same_noise_in_every_round(patch):
     keys = simulation.pass_keys
     patch.setattr(
-        simulation, "pass_keys", lambda key, silos, number, passes: keys(key, silos, 0, passes)
+        simulation, "pass_keys", lambda key, silos, number, *more: keys(key, silos, 0, *more)
     )
 
 
 def the_same_noise_in_every_silo(patch):
     keys = simulation.pass_keys
 
-    def alike(key, silos, number, passes):
-        return keys(key, jnp.zeros_like(silos), number, passes)
+    def alike(key, silos, *more):
+        return keys(key, jnp.zeros_like(silos), *more)
 
     patch.setattr(simulation, "pass_keys", alike)
 

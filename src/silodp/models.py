@@ -98,6 +98,16 @@ def score(task: Task, outputs: Array, y: Array) -> Array:
     return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
 
 
+def bounded_score(task: Task, outputs: Array, y: Array, bound: float) -> Array:
+    """The same, at most `bound`: what a record can add, whatever it and the model are.
+
+    An output that is not a number has the largest score, or one record would make the mean of all
+    of them not a number. Without a bound nothing is hidden.
+    """
+    scores = score(task, outputs, y)
+    return scores if math.isinf(bound) else jnp.fmin(scores, bound)
+
+
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
     return model._replace(loss=lambda outputs, y: 1.0 - score(model.task, outputs, y))

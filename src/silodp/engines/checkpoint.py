@@ -27,6 +27,7 @@ class Checkpoint(NamedTuple):
       history: the metric at each evaluation, for each part so far: [evaluations, seeds, settings,
         silos].
       state: of that part, as a flat list of arrays.
+      models: of the parts before, likewise, if they are kept.
       charge: the run's name in the silos' ledgers; empty without.
       secret: what its noise comes from, so that rounds which are done again are the same ones;
         empty if that is a seed.
@@ -37,6 +38,7 @@ class Checkpoint(NamedTuple):
     round: int
     history: list[np.ndarray]
     state: list[np.ndarray]
+    models: list[list[np.ndarray]]
     charge: str
     secret: bytes
 
@@ -49,6 +51,7 @@ class Place:
         self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
         self.charge = ""  # the run's name in the silos' ledgers, if it has one
         self.secret = b""  # what its noise comes from, if not a seed
+        self.models: list[list[np.ndarray]] = []  # of finished parts, if they are kept
         check_writable(folder)
         if not overwrite and (folder / RESULT_FILE).exists():
             raise SilodpError(
@@ -98,11 +101,13 @@ class Place:
             "round": done,
             "parts": len(history),
             "leaves": len(state),
+            "models": [len(leaves) for leaves in self.models],
             "charge": self.charge,
             "secret": self.secret.hex(),
         }
         arrays = {f"history{i}": a for i, a in enumerate(history)}
         arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
+        arrays |= {f"model{i}_{j}": a for i, of in enumerate(self.models) for j, a in enumerate(of)}
         handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=_TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -148,6 +153,10 @@ def load(folder: Path) -> Checkpoint | None:
                 about["round"],
                 [file[f"history{i}"] for i in range(about["parts"])],
                 [file[f"state{i}"] for i in range(about["leaves"])],
+                [
+                    [file[f"model{i}_{j}"] for j in range(number)]
+                    for i, number in enumerate(about["models"])
+                ],
                 about["charge"],
                 bytes.fromhex(about["secret"]),
             )

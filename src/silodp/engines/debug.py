@@ -17,7 +17,7 @@ from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_data, group_silos
 from silodp.errors import SilodpError
 from silodp.federation import Federation
-from silodp.models import score
+from silodp.models import bounded_score
 from silodp.privacy.queries import guarded
 from silodp.privacy.randomness import draw_pass, pass_keys, run_key, selection_keys
 
@@ -95,8 +95,8 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
     data = jax.tree.map(lambda a: jnp.asarray(a)[0, 0], group_data(job, group, [silo], [alone]))
     records = data.train._replace(features=job.unit_model.prepare(data.train.features))
     here, round_number = jnp.array([place]), jnp.int32(number)
-    keys = pass_keys(key, here, round_number, job.schedule.train)[0]
-    select_key = selection_keys(key, here, round_number)[0]
+    keys = pass_keys(key, here, round_number, job.schedule.train, setting.trial)[0]
+    select_key = selection_keys(key, here, round_number, setting.trial)[0]
 
     def train(asked, params, towards, strength):
         randomness = draw_pass(keys[asked], group.shape.size(job.parameters))
@@ -114,5 +114,5 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
 def _metric(job: Job, number: int, silo, params) -> float:
     with _stage(silo.name, number, "evaluation"):
         outputs = job.model.predict(params, jnp.asarray(silo.test.x))
-        scores = score(job.model.task, outputs, jnp.asarray(silo.test.y))
-        return float(jnp.mean(jnp.minimum(scores, job.metric_bound)))
+        y = jnp.asarray(silo.test.y)
+        return float(jnp.mean(bounded_score(job.model.task, outputs, y, job.metric_bound)))

@@ -25,6 +25,8 @@ MEMORY_FOR_RECORDS = 1.2e9
 MEMORY_FOR_RUNS = 0.8e9
 # More settings than this at a time gain nothing: their arrays no longer fit the cache.
 MOST_SETTINGS = 64
+# Trials share nothing that a cache could hold, and each part of them would train the pivot again.
+MOST_TRIALS = 256
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 SECONDS_BETWEEN_REPORTS = 0.5
 
@@ -60,7 +62,7 @@ class Execution(NamedTuple):
 
 class _Part(NamedTuple):
     seeds: slice
-    settings: slice
+    settings: list[int]
 
 
 def execute(
@@ -80,10 +82,10 @@ def execute(
 
     `at` is where an interrupted run stood, to go on from.
     """
-    if at and at.chunk > 0 and keep_models:
+    if at and keep_models and len(at.models) < at.chunk:
         raise SilodpError(
-            "keep_models: a checkpoint does not hold the models of parts that were finished before "
-            "the interruption: start anew with overwrite=True."
+            "keep_models: the interrupted run did not keep the models of the parts that it had "
+            "finished: start anew with overwrite=True."
         )
     rounds = evaluated_rounds(job.rounds, evaluate_every)
     if engine == "debug":
@@ -94,7 +96,7 @@ def execute(
 
     metrics = np.full((len(rounds), len(seeds), len(settings), len(federations[0].silos)), np.nan)
     parts = _parts(job, federations, settings)
-    models: list[Any] = []
+    models = _restored(job, at.models) if at else []
     seconds = {"compile": 0.0, "train": 0.0}
     histories = list(at.history) if at else []
     for number, part in enumerate(parts):
@@ -103,11 +105,12 @@ def execute(
             continue
         reporter.stage("compiling")
         start = time.perf_counter()
-        simulation = Simulation(
-            job, seeds[part.seeds], federations[part.seeds], settings[part.settings]
-        )
+        chosen = [settings[setting] for setting in part.settings]
+        simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
+        if place is not None:
+            place.models = [checkpoint.flatten(trained) for trained in models]
         state = _train(simulation, number, len(parts), rounds, at, histories, place, reporter)
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
@@ -264,35 +267,46 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
     if job.model.heavy:
         a_run = 4.0 * 4 * len(first.silos) * job.parameters
     else:
-        a_seed += 4.0 * 4 * passes + 4.0 * slots * math.prod(first.input_shape)
+        draws = 4.0 * 4 * passes + 4.0 * slots * math.prod(first.input_shape)
+        apart = len({setting.trial for setting in settings}) > 1
+        a_seed, a_run = (a_seed, a_run + draws) if apart else (a_seed + draws, a_run)
     seeds_a_part = _at_once(len(federations), MEMORY_FOR_RECORDS / a_seed)
-    most = min(MOST_SETTINGS, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
-    settings_a_part = _at_once(len(settings), most)
+    at_most = MOST_TRIALS if job.pivot else MOST_SETTINGS
+    most = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
+    pivots = [0] if job.pivot else []  # trained in every part: it tells the trials what they hear
+    others = list(range(len(pivots), len(settings)))
+    blocks = _blocks(len(others), _at_once(len(others), most - len(pivots))) or [slice(0)]
     return [
-        _Part(seeds, chosen)
+        _Part(seeds, [*pivots, *others[chosen]])
         for seeds in _blocks(len(federations), seeds_a_part)
-        for chosen in _blocks(len(settings), settings_a_part)
+        for chosen in blocks
     ]
 
 
 def _at_once(total: int, most: float) -> int:
     """At most `most` (but one) at a time, in blocks of about equal size."""
     blocks = math.ceil(total / max(1, math.floor(most)))
-    return math.ceil(total / blocks)
+    return math.ceil(total / max(1, blocks))
 
 
 def _blocks(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+    return [slice(start, min(start + size, total)) for start in range(0, total, max(1, size))]
 
 
 def _joined(models: list[Any], parts: list[_Part]) -> list[Any]:
     """Of each setting, the models of all seeds: leaves [seeds, silos, ...]."""
-    by_setting: dict[int, list[Any]] = {}
+    by_setting: dict[int, dict[int, Any]] = {}
     for part, trained in zip(parts, models, strict=True):
-        for place, setting in enumerate(range(part.settings.start, part.settings.stop)):
+        for place, setting in enumerate(part.settings):
             own = jax.tree.map(lambda a, place=place: a[:, place], trained)
-            by_setting.setdefault(setting, []).append(own)
+            by_setting.setdefault(setting, {})[part.seeds.start] = own
     return [
-        jax.tree.map(lambda *seeds: np.concatenate(seeds), *by_setting[setting])
+        jax.tree.map(lambda *seeds: np.concatenate(seeds), *by_setting[setting].values())
         for setting in sorted(by_setting)
     ]
+
+
+def _restored(job: Job, saved: Sequence[list[np.ndarray]]) -> list[Any]:
+    """The models of the parts that were finished before an interruption."""
+    like = jax.tree.structure(jax.eval_shape(job.model.init, jax.random.key(0)))
+    return [jax.tree.unflatten(like, leaves) for leaves in saved]

@@ -30,6 +30,7 @@ class Setting(NamedTuple):
     plans: tuple[SiloPlan, ...]  # of each silo: the noise, calibrated to its policy
     options: dict[str, float]  # of the method
     of_silos: Mapping[str, tuple[float, ...]] = MappingProxyType({})  # that differ between silos
+    trial: int = 0  # runs of one seed and trial share batches and unit noise
 
     def options_of(self, place: int) -> dict[str, float]:
         """The method's options at that silo."""
@@ -54,6 +55,8 @@ class Job:
       select_score: what they go by.
       select_bound: the largest loss that counts in them.
       metric_bound: the largest score of a test record that counts in the metric.
+      pivot: whether the settings after the first are trials within the silos: they are told what
+        the first one's server says, and send nothing.
       secret: what keys come from, with the seed; empty: from the seed alone.
     """
 
@@ -70,6 +73,7 @@ class Job:
     select_score: SelectScore = "loss"
     select_bound: float = 1.0
     metric_bound: float = float("inf")
+    pivot: bool = False
     secret: bytes = field(default=b"", repr=False)
 
     def build(self, options: dict[str, Any]) -> Method:

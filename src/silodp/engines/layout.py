@@ -110,6 +110,7 @@ class Knobs(NamedTuple):
     """What differs between settings, as arrays [settings]."""
 
     lr: Any
+    trial: Any
     options: dict[str, Any]
 
 
@@ -118,6 +119,7 @@ def knobs_of(settings: Sequence[Setting]) -> Knobs:
     names = settings[0].options
     return Knobs(
         lr=np.array([setting.lr for setting in settings], np.float32),
+        trial=np.array([setting.trial for setting in settings], np.uint32),
         options={
             name: np.array([setting.options[name] for setting in settings], np.float32)
             for name in names

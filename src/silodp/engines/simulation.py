@@ -5,7 +5,9 @@ A run is a seed and a setting (lambda, learning rate, epsilon...). Arrays are la
 differs between settings is only scaled, and a step of all of them is one matrix product.
 
 Whatever a run does follows from its seed and setting alone: it gives the same numbers by itself and
-within a sweep.
+within a sweep. Settings of different trials have batches and noise of their own. If the job has a
+pivot, the first setting is a run as any other, and the others are what silos try by themselves
+meanwhile: they hear what the first one's server says, and send nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
 from silodp.federation import Federation
-from silodp.models import Model, score
+from silodp.models import Model, bounded_score
 from silodp.privacy.queries import SiloRecords, guarded
 from silodp.privacy.randomness import (
     draw_pass,
@@ -55,12 +57,18 @@ class Simulation:
         settings: Sequence[Setting],
     ):
         self._job = job
-        self._num_seeds, self._num_settings = len(seeds), len(settings)
+        self._num_seeds = len(seeds)
         spread, devices = _spread(len(seeds), len(settings))
+        self._places = np.arange(len(settings))  # of the settings, among those that are run
         if spread == "seeds":
             seeds, federations = _filled(seeds, len(devices)), _filled(federations, len(devices))
+        elif job.pivot:
+            settings, self._places = _with_pivots(settings, len(devices))
         else:
             settings = _filled(settings, len(devices))
+        by_device = len(settings) // len(devices) if spread == "settings" else len(settings)
+        servers = by_device if job.pivot else 1  # of so many settings, the first has a server
+        apart = len({setting.trial for setting in settings}) > 1
         groups = group_silos(widest(settings))
         members = np.concatenate([group.members for group in groups])
         self._order = np.argsort(members)
@@ -80,9 +88,11 @@ class Simulation:
         )
         self._fixed = _placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
-        self._initial = jax.jit(partial(_initial_state, job, [g.members for g in groups]))
+        self._servers = servers
+        self._initial = jax.jit(partial(_initial_state, job, [g.members for g in groups], servers))
+        shapes = tuple(group.shape for group in groups)
         program = jax.shard_map(
-            partial(_advance, job, tuple(group.shape for group in groups), self._order),
+            partial(_advance, job, shapes, self._order, servers, apart),
             mesh=mesh,
             in_specs=(state_specs, *fixed_specs, P(), P(), P()),
             out_specs=(state_specs, P(seed, None, setting)),
@@ -126,7 +136,13 @@ class Simulation:
         """Each silo's own model: leaves are [seeds, settings, silos, ...]."""
         data, knobs, keys, _ = self._fixed
         models = [
-            _personal(self._job, state.server, silos, group.options, knobs, (len(keys), size))
+            _personal(
+                self._job,
+                _told(self._job, state.server, knobs, len(keys), self._servers),
+                silos,
+                group.options,
+                (len(keys), size, len(knobs.lr)),
+            )
             for silos, group, size in zip(state.silos, data, self._sizes, strict=True)
         ]
         joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *models)
@@ -135,7 +151,7 @@ class Simulation:
     def _in_order(self, by_group: Array) -> np.ndarray:
         """[seeds, silos by group, settings, ...] -> [seeds, settings, silos, ...]."""
         ordered = np.moveaxis(np.asarray(by_group)[:, self._order], 1, 2)
-        return ordered[: self._num_seeds, : self._num_settings]
+        return ordered[: self._num_seeds, self._places]
 
 
 def _placed(tree: Any, specs: Any, mesh: Mesh) -> Any:
@@ -163,15 +179,29 @@ def _spread(seeds: int, settings: int) -> tuple[str, list]:
     return "settings", devices[:by_setting]
 
 
-def _initial_state(job: Job, members: Sequence[np.ndarray], keys: Array, knobs: Knobs) -> State:
+def _with_pivots(settings: Sequence, blocks: int) -> tuple[list, np.ndarray]:
+    """The trials in blocks, each after the pivot (the first setting); and where each setting is."""
+    pivot, trials = settings[0], _filled(settings[1:], blocks)
+    size = len(trials) // blocks
+    arranged = [one for block in range(blocks) for one in (pivot, *trials[block * size :][:size])]
+    number = np.arange(len(settings) - 1)
+    return arranged, np.concatenate([[0], number + number // size + 1])
+
+
+def _initial_state(
+    job: Job, members: Sequence[np.ndarray], servers: int, keys: Array, knobs: Knobs
+) -> State:
     def of_seed(key: Array):
         def of_run(place, options):
             return job.begin(job.build(options), key, place)
 
-        by_setting = jax.vmap(of_run, in_axes=(None, 0), axis_size=len(knobs.lr))
+        def by_setting(place, knobs):
+            over = jax.vmap(of_run, in_axes=(None, 0), axis_size=len(knobs.lr))
+            return over(place, knobs.options)
+
         by_silo = jax.vmap(by_setting, in_axes=(0, None))
-        server, _ = by_setting(jnp.int32(0), knobs.options)
-        return server, tuple(by_silo(jnp.asarray(own), knobs.options)[1] for own in members)
+        server, _ = by_setting(jnp.int32(0), _of_servers(knobs, servers))
+        return server, tuple(by_silo(jnp.asarray(own), knobs)[1] for own in members)
 
     return State(*jax.vmap(of_seed)(keys))
 
@@ -180,6 +210,8 @@ def _advance(
     job: Job,
     shapes: tuple[PassShape, ...],
     order: np.ndarray,
+    servers: int,
+    apart: bool,
     state: State,
     data: Sequence[GroupData],
     knobs: Knobs,
@@ -193,19 +225,23 @@ def _advance(
     data = [_prepare(job, group) for group in data]
 
     def one_round(number: Array, state: State) -> State:
-        broadcast = _broadcast(job, state.server, knobs, len(keys))
-        randomness = _randomness(job, shapes, data, keys, number)
+        told = _told(job, state.server, knobs, len(keys), servers)
+        trials = knobs.trial if apart else knobs.trial[:1]
+        randomness = _randomness(job, shapes, data, keys, number, trials)
         silos, messages = [], []
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
-            new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
+            new, message = _local(job, shape, number, states, told, group, knobs, drawn)
             silos.append(new)
-            messages.append(message)
+            # Of trials, nothing leaves the silo.
+            messages.append(jax.tree.map(lambda m: m[:, :, ::servers], message))
         joined = jax.tree.map(lambda *p: jnp.concatenate(p, axis=1)[:, order], *messages)
-        return State(_merge(job, state.server, joined, weights, knobs, len(keys)), tuple(silos))
+        merging = _of_servers(knobs, servers)
+        return State(_merge(job, state.server, joined, weights, merging, len(keys)), tuple(silos))
 
     def metric(state: State) -> Array:
+        told = _told(job, state.server, knobs, len(keys), servers)
         metrics = [
-            _evaluate(job, state.server, silos, group, knobs)
+            _evaluate(job, told, silos, group, knobs)
             for silos, group in zip(state.silos, data, strict=True)
         ]
         return jnp.concatenate(metrics, axis=1)
@@ -248,12 +284,21 @@ def _over(function: Callable, in_axes: tuple, one_by_one: bool) -> Callable:
     return mapped
 
 
-def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int):
+def _of_servers(knobs: Knobs, servers: int) -> Knobs:
+    """Of the settings that have a server: every so manieth."""
+    return jax.tree.map(lambda a: a[::servers], knobs)
+
+
+def _told(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
+    """What each run's silos are told: [seeds, settings, ...]."""
+
     def of_run(server, options):
         return job.build(options).broadcast(server)
 
-    by_setting = jax.vmap(of_run, axis_size=len(knobs.lr))
-    return jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, knobs.options)
+    own = _of_servers(knobs, servers)
+    by_setting = jax.vmap(of_run, axis_size=len(own.lr))
+    told = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
+    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), told) if servers > 1 else told
 
 
 def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
@@ -266,9 +311,9 @@ def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
     return by_seed(server, messages, knobs.options)
 
 
-def _randomness(job: Job, shapes, data, keys: Array, number: Array) -> list[Any]:
-    """What is random in this round, for each group: of the passes [seeds, silos, passes, ...], and
-    the key of a selection [seeds, silos, 2].
+def _randomness(job: Job, shapes, data, keys: Array, number: Array, trials: Array) -> list[Any]:
+    """What is random in this round, for each group: of the passes [seeds, silos, trials, passes,
+    ...], and the key of a selection [seeds, silos, trials, 2].
 
     For heavy models only the keys of passes: their words are drawn silo by silo, as they are too
     many.
@@ -277,14 +322,16 @@ def _randomness(job: Job, shapes, data, keys: Array, number: Array) -> list[Any]
     ends = np.cumsum([len(group.number[0]) for group in data])[:-1]
 
     def of_seed(key: Array, places: Array) -> list[Any]:
-        by_group = jnp.split(pass_keys(key, places, number, passes), ends)
-        select = jnp.split(selection_keys(key, places, number), ends)
+        of_trials = jax.vmap(pass_keys, (None, None, None, None, 0), out_axes=1)
+        by_group = jnp.split(of_trials(key, places, number, passes, trials), ends)
+        chosen = jax.vmap(selection_keys, (None, None, None, 0), out_axes=1)
+        select = jnp.split(chosen(key, places, number, trials), ends)
         if job.model.heavy:
             return list(zip(by_group, select, strict=True))
         sizes = [shape.size(job.parameters) for shape in shapes]
         drawn = draw_passes([k.reshape(-1, 2) for k in by_group], sizes)
         return [
-            (jax.tree.map(lambda a, k=k: a.reshape(len(k), passes, *a.shape[1:]), own), chosen)
+            (jax.tree.map(lambda a, k=k: a.reshape(*k.shape[:-1], *a.shape[1:]), own), chosen)
             for k, own, chosen in zip(by_group, drawn, select, strict=True)
         ]
 
@@ -297,7 +344,7 @@ def _local(
     shape: PassShape,
     number: Array,
     silos,
-    broadcast,
+    told,
     group: GroupData,
     knobs: Knobs,
     drawn,
@@ -318,33 +365,35 @@ def _local(
         return job.build(options).local(silo, told, queries)
 
     heavy = job.model.heavy
-    by_setting = _over(of_run, (0, 0, None, 0, 0, None, 0), heavy)
+    # What all settings share is not copied: a step of all of them is one matrix product.
+    shared = drawn[1].shape[2] == 1
+    drawn = jax.tree.map(lambda a: a[:, :, 0], drawn) if shared else drawn
+    by_setting = _over(of_run, (0, 0, None, 0, 0, None if shared else 0, 0), heavy)
     by_silo = _over(by_setting, (0, None, 0, 0, 0, 0, None), heavy)
     by_seed = _over(by_silo, (0, 0, 0, None, None, 0, None), heavy)
-    return by_seed(silos, broadcast, group.train, group.noise, group.options, drawn, knobs.lr)
+    return by_seed(silos, told, group.train, group.noise, group.options, drawn, knobs.lr)
 
 
-def _personal(job: Job, server, silos, options, knobs: Knobs, sizes: tuple[int, int]):
-    """The model of each silo: leaves are [seeds, silos, settings, ...]; sizes: of the first two."""
-    num_seeds, num_silos = sizes
-    broadcast = _broadcast(job, server, knobs, num_seeds)
+def _personal(job: Job, told, silos, options, sizes: tuple[int, int, int]):
+    """The model of each silo: leaves are [seeds, silos, settings, ...], of these sizes."""
+    num_seeds, num_silos, num_settings = sizes
 
     def of_run(silo, told, options):
         return job.build(options).personal(silo, told)
 
     # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
-    by_setting = jax.vmap(of_run, axis_size=len(knobs.lr))
+    by_setting = jax.vmap(of_run, axis_size=num_settings)
     by_silo = jax.vmap(by_setting, in_axes=(0, None, 0), axis_size=num_silos)
     by_seed = jax.vmap(by_silo, in_axes=(0, 0, None), axis_size=num_seeds)
-    return by_seed(silos, broadcast, options)
+    return by_seed(silos, told, options)
 
 
-def _evaluate(job: Job, server, silos, group: GroupData, knobs: Knobs) -> Array:
-    models = _personal(job, server, silos, group.options, knobs, group.number.shape[:2])
+def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
+    models = _personal(job, told, silos, group.options, (*group.number.shape, len(knobs.lr)))
 
     def of_run(params, test: SiloRecords):
-        scores = score(job.model.task, job.model.apply(params, test.features), test.y)
-        scores = jnp.minimum(scores, job.metric_bound)
+        outputs = job.model.apply(params, test.features)
+        scores = bounded_score(job.model.task, outputs, test.y, job.metric_bound)
         present = jnp.arange(len(test.y)) < test.records
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()
         return jnp.where(finite, jnp.sum(jnp.where(present, scores, 0)) / test.records, jnp.nan)

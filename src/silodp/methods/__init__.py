@@ -27,6 +27,7 @@ METHODS: dict[str, MethodEntry] = {
         "each silo trains its own model; nothing is sent",
         ONE_PASS,
         lambda rounds: local(),
+        sends=False,
     ),
     "fedavg": merging(
         MethodEntry(
@@ -41,6 +42,7 @@ METHODS: dict[str, MethodEntry] = {
             ONE_PASS,
             lambda rounds, finetune_fraction, server: finetune(rounds, finetune_fraction, server),
             ("finetune_fraction",),
+            of_silo=("finetune_fraction",),
         )
     ),
     "mrmtl": merging(
@@ -180,6 +182,7 @@ def _warm_started(name: str, entry: MethodEntry) -> MethodEntry:
         options=tuple(dict.fromkeys((*entry.options, *clustering.options))),
         fixed=tuple(dict.fromkeys((*entry.fixed, *clustering.fixed))),
         in_clusters=False,
+        sends=True,
     )
 
 

@@ -27,6 +27,7 @@ class MethodEntry:
       infinite: which of `options` may be infinite.
       regulariser: where the pull towards another model goes, unless the user says.
       convex: whether it is for convex models only.
+      sends: whether silos send anything.
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
     """
@@ -41,6 +42,7 @@ class MethodEntry:
     infinite: tuple[str, ...] = ()
     regulariser: Regulariser = "outside"
     convex: bool = False
+    sends: bool = True
     in_clusters: bool = True
 
     @property

@@ -18,11 +18,6 @@ def finetune(rounds: int, fraction, server: Merging = AVERAGE) -> Method:
     """FedAvg for `fraction` of the rounds, local training from the shared model after that."""
     federated_rounds = jnp.round(fraction * rounds)
 
-    def broadcast(state):
-        shared, done = state
-        # Still adopted in the first round of finetuning: that is where it starts from.
-        return shared.model, done <= federated_rounds
-
     def train_adopted(own, told, queries):
         start = personal(own, told)
         trained = queries.train(start)
@@ -34,13 +29,14 @@ def finetune(rounds: int, fraction, server: Merging = AVERAGE) -> Method:
         return choose(done < federated_rounds, merged, shared), done + 1
 
     def personal(own, told):
-        shared, adopt = told
-        return choose(adopt, shared, own)
+        shared, done = told
+        # Still adopted in the first round of finetuning: that is where it starts from.
+        return choose(done <= federated_rounds, shared, own)
 
     return Method(
         schedule=one_pass_a_round,
         init=lambda start: ((server.begin(start.params), jnp.int32(start.round)), start.params),
-        broadcast=broadcast,
+        broadcast=lambda state: (state[0].model, state[1]),
         local=train_adopted,
         merge=merge,
         personal=personal,
