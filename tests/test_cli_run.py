@@ -22,11 +22,11 @@ from silodp.engines import checkpoint
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.methods import METHODS
-from silodp.run import RunOptions
+from silodp.options import RunOptions
 
 RESULT_KEYS = {
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
-    *("assumptions", "warnings", "person", "history", "seconds", "versions"),
+    *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {

@@ -12,6 +12,7 @@ import pytest
 from federations import small
 
 import silodp
+from silodp import training_run
 from silodp.engines import execution, simulation
 from silodp.privacy.ledger import ledger_paths, read_path
 from silodp.privacy.spending import account_of, remaining
@@ -293,10 +294,11 @@ def test_an_interrupted_run_goes_on_as_it_was_or_not_at_all(tmp_path, other):
 
 def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
     """The secret is kept with the checkpoint: statistics and rounds are not drawn anew."""
-    running = sys.modules["silodp.run"]  # the module, not the function
     seen, keys = [], []
-    moments, run_key = running.noisy_moments, simulation.run_key
-    monkeypatch.setattr(running, "noisy_moments", lambda *a: seen.append(moments(*a)) or seen[-1])
+    moments, run_key = training_run.noisy_moments, simulation.run_key
+    monkeypatch.setattr(
+        training_run, "noisy_moments", lambda *a: seen.append(moments(*a)) or seen[-1]
+    )
     monkeypatch.setattr(simulation, "run_key", lambda *a: keys.append(run_key(*a)) or keys[-1])
     records = silodp.Records(np.tile([[0.5, -0.5]], (60, 1)), np.linspace(0, 1, 60))
     federation = silodp.Federation(

@@ -3,6 +3,7 @@
 Off by default in simulation; `--ledger DIR` turns it on.
 """
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from silodp.privacy.ledger import SUFFIX, Ledger, ledger_paths, read_path
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import Allowance
+from silodp.privacy.statistics import gaussian_event
 from silodp.result import plain
 
 
@@ -62,6 +64,18 @@ class Account(NamedTuple):
     def void(self, run: str, reason: str) -> None:
         """The run failed before any record was used."""
         void_all(self.directory, list(self.charges), run, reason)
+
+
+class Release(NamedTuple):
+    """Statistics that a silo releases outside any run, by one Gaussian mechanism."""
+
+    silo: str
+    what: str
+    records: int
+    unit: str
+    noise_multiplier: float
+    epsilon: float
+    delta: float
 
 
 def account_of(prepared: Prepared) -> Account | None:
@@ -96,11 +110,51 @@ def _account(
     return Account(
         asked.ledger,
         {name: _charge(asked, plan) for name, plan in zip(names, plans, strict=True)},
-        {
-            name: Allowance(*policy.lifetime, policy.relation, policy.unit)  # type: ignore[arg-type]
-            for name, policy in zip(names, policies, strict=True)
-        },
+        _allowances(names, policies),
     )
+
+
+def _allowances(names: Sequence[str], policies: Sequence[Policy]) -> dict[str, Allowance]:
+    return {
+        name: Allowance(*policy.lifetime, policy.relation, policy.unit)  # type: ignore[arg-type]
+        for name, policy in zip(names, policies, strict=True)
+    }
+
+
+def account_of_release(
+    asked: RunOptions, releases: Sequence[Release], policies: Sequence[Policy]
+) -> Account | None:
+    """What statistics that are released outside any run will be charged for; None without a ledger.
+
+    In a ledger they are a run of one round, because all of it is released at once or nothing is.
+    """
+    if asked.ledger is None:
+        return None
+    for release in releases:
+        if math.isinf(release.epsilon):
+            raise SilodpError(
+                f"Silo {release.silo!r}: a ledger holds only what is proven, and no privacy is "
+                "asked for there: give it a finite epsilon, or leave out --ledger."
+            )
+    names = [release.silo for release in releases]
+    charges = {release.silo: _charge_of_release(asked, release) for release in releases}
+    return Account(asked.ledger, charges, _allowances(names, policies))
+
+
+def _charge_of_release(asked: RunOptions, release: Release) -> Charge:
+    event = gaussian_event(release.noise_multiplier, 1)
+
+    def event_of_rounds(rounds: int) -> DpEvent:
+        return SelfComposedDpEvent(event, rounds)
+
+    about = {
+        "summary": f"{release.what} of {asked.data}, {release.records} {release.unit}s, noise "
+        f"{release.noise_multiplier:.4g}",
+        "data": asked.data,
+        "data_options": _which_records(asked),
+        **release._asdict(),
+    }
+    return Charge(event, 0.0, about, 1, event_of_rounds)
 
 
 def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
@@ -166,7 +220,9 @@ def refuse_early(asked: RunOptions) -> None:
 def _is_about(about: dict[str, Any], asked: RunOptions) -> bool:
     """Whether a charge was for the same records as are asked for now."""
     same_data = about.get("data") == asked.data
-    return same_data and about.get("data_options") == _which_records(asked)
+    # A tuned run trains on a part of them.
+    all_trained = "tuning" not in about.get("queries", ())
+    return same_data and all_trained and about.get("data_options") == _which_records(asked)
 
 
 def _which_records(asked: RunOptions) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from silodp.privacy.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
+from silodp.privacy.tuning import Tuning
 
 Data = Federation | Callable[[int], Federation]
 
@@ -87,6 +88,13 @@ def grid(options: Mapping[str, Any]) -> list[RunOptions]:
     return [RunOptions(**options, **point) for point in points]
 
 
+class Loaded(NamedTuple):
+    """The federation of each seed, and the training settings that fit."""
+
+    federations: list[Federation]
+    defaults: Defaults
+
+
 def prepare(
     asked: Sequence[RunOptions],
     data: Data | None,
@@ -94,8 +102,20 @@ def prepare(
     reporter: Reporter,
 ) -> Prepared:
     """Loads the data, fills in defaults, and calibrates each silo's noise to its policy."""
+    get_method(asked[0].method)  # refused before anything is loaded
+    return prepare_loaded(asked, load(asked[0], data, reporter), custom_model, reporter)
+
+
+def prepare_loaded(
+    asked: Sequence[RunOptions],
+    loaded: Loaded,
+    custom_model: Model | None,
+    reporter: Reporter,
+    tuning: Tuning | None = None,
+) -> Prepared:
+    """The same with data that are at hand; `tuning` says what is tried besides."""
     method = get_method(asked[0].method)
-    federations, defaults = _load(asked[0], data, reporter)
+    federations, defaults = loaded
     check_equal_shapes(federations)
     first = federations[0]
     asked = [filled(one, defaults, custom_model, first.task) for one in asked]
@@ -115,7 +135,7 @@ def prepare(
     of_silos = [options_of_silos(one, method, first.names) for one in asked]
     check_choice(asked, method, model, of_silos, first.names)
     reporter.stage("calibrating noise")
-    policies, plans = _plans_of_all(asked, first, method, model, reporter)
+    policies, plans = _plans_of_all(asked, first, method, model, reporter, tuning)
     counted = [[plan.records for plan in own] for own in plans]
     warnings = list(
         dict.fromkeys(
@@ -131,18 +151,16 @@ def _as_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _load(
-    asked: RunOptions, data: Data | None, reporter: Reporter
-) -> tuple[list[Federation], Defaults]:
-    """The federation of each seed, and the training settings that fit."""
+def load(asked: RunOptions, data: Data | None, reporter: Reporter) -> Loaded:
+    """Reads the data of every seed."""
     reporter.stage("loading data")
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     if data is None:
         wanted = data_options(asked)
         source = datasets.resolve(asked.data, wanted)
-        return [source.load(seed, wanted) for seed in seeds], source.defaults
+        return Loaded([source.load(seed, wanted) for seed in seeds], source.defaults)
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
-    return federations, datasets.defaults_of(federations[0].task)
+    return Loaded(federations, datasets.defaults_of(federations[0].task))
 
 
 def data_options(asked: RunOptions) -> datasets.DataOptions:
@@ -205,6 +223,7 @@ def _plans_of_all(
     method: MethodEntry,
     model: Model,
     reporter: Reporter,
+    tuning: Tuning | None,
 ) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
     """Each setting's policies and plans; settings that differ in nothing private share them."""
     budgets = [(one.epsilon, one.policies) for one in asked]
@@ -223,6 +242,7 @@ def _plans_of_all(
             own,
             method,
             model.heavy,
+            tuning=tuning,
             unproven=federation.uncovered,
             progress=lambda done, total, part=part: reporter.calibrated(
                 done + part * total, total * len(distinct)
@@ -238,6 +258,7 @@ def plans_of(
     policies: Sequence[Policy],
     method: MethodEntry,
     heavy: bool,
+    tuning: Tuning | None = None,
     unproven: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[SiloPlan, ...]:
@@ -264,6 +285,7 @@ def plans_of(
             asked.metric_share,
             tuple(evaluated),
         ),
+        tuning=tuning,
         heavy=heavy,
         unproven=unproven,
         progress=progress,
@@ -296,6 +318,21 @@ def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Fede
     if math.isinf(policy.epsilon):
         return
     check_declared(silo, policy, federation.declared)
+    check_unit(silo, policy, asked, federation)
+    if not policy.count_is_public and asked.weights == "records":
+        raise SilodpError(
+            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
+            "it: give --weights uniform."
+        )
+    if not policy.count_is_public and asked.metric_share:
+        raise SilodpError(
+            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but a mean over its test records "
+            "would tell it: leave out --metric-share."
+        )
+
+
+def check_unit(silo: str, policy: Policy, asked: RunOptions, federation: Federation) -> None:
+    """Refuses data that are not counted by what the silo's policy protects."""
     if policy.unit == "subject" and not federation.by_subject:
         raise SilodpError(
             f"Silo {silo!r}: its policy protects subjects (column {policy.subject!r}), but the "
@@ -306,16 +343,6 @@ def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Fede
             f"Silo {silo!r}: its policy protects the subjects of column {policy.subject!r}, but "
             f"the data are loaded by {asked.subject_column!r}: give --subject-column "
             f"{policy.subject}."
-        )
-    if not policy.count_is_public and asked.weights == "records":
-        raise SilodpError(
-            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
-            "it: give --weights uniform."
-        )
-    if not policy.count_is_public and asked.metric_share:
-        raise SilodpError(
-            f"Silo {silo!r}: its {RECORD_COUNT} is not public, but a mean over its test records "
-            "would tell it: leave out --metric-share."
         )
 
 

@@ -45,6 +45,7 @@ class Result:
       history: [{"round", "mean", "std", "per_seed"}].
       seconds: what took how long.
       versions: of the software.
+      tuning: if hyperparameters were tuned: what was tried, what each silo chose, what it cost.
       models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
     """
 
@@ -61,6 +62,7 @@ class Result:
     versions: dict[str, str] = field(default_factory=lambda: versions())
     warnings: list[str] = field(default_factory=list)
     person: dict[str, float] | None = None
+    tuning: dict[str, Any] | None = None
     models: Any = None
 
     @property

@@ -6,40 +6,22 @@ print(result.mean, result.std)
 """
 
 import math
-import time
-from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from silodp.accounts import Account, account_of, refuse_early
-from silodp.engines.checkpoint import Checkpoint, Place
-from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import Execution, Reporter, execute, fingerprint
+from silodp.accounts import account_of, refuse_early
+from silodp.engines.checkpoint import Place
+from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
-from silodp.errors import SilodpError
-from silodp.federation import Federation, Records, Silo
 from silodp.models import Model
-from silodp.options import RunOptions
-from silodp.prepare import Data, Prepared, grid, person_guarantee, prepare
-from silodp.privacy.plan import SiloPlan
-from silodp.privacy.policy import RECORD_COUNT, Policy
-from silodp.privacy.randomness import host_random, new_secret
-from silodp.privacy.statistics import noisy_metric, noisy_moments
-from silodp.result import Result, summary
-
-COUNTS_ARE_PUBLIC = (
-    "each silo's number of training records is public: it sets its weight, sampling rate and steps"
-)
-TEST_IS_NOT_COVERED = (
-    "epsilon protects training records as they were set apart from test records; metrics on test "
-    "records are computed without noise"
-)
-ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
-NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
+from silodp.prepare import Data, Prepared, grid, prepare
+from silodp.privacy.randomness import host_random
+from silodp.privacy.statistics import noisy_metric
+from silodp.result import Result
+from silodp.run_results import check_finite, result_of
+from silodp.training_run import TrainingRun, Watch
 
 
 def run(
@@ -67,15 +49,8 @@ def run(
       **options: fields of `RunOptions`.
     """
     place = _place(out, resume, overwrite)
-    training = _Training(federation, custom_model, keep_models, place, reporter, options)
-    (result,) = training.results
-    if any(math.isnan(silo["mean"]) for silo in result.per_silo):
-        worst = next(silo["silo"] for silo in result.per_silo if math.isnan(silo["mean"]))
-        raise SilodpError(
-            f"Silo {worst!r}: the model is not finite any more after training: lower --lr (it is "
-            f"{result.options['lr']}) or --lam, or use --regulariser proximal; --engine debug says "
-            "in which round it happened."
-        )
+    training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
+    check_finite(result)
     if place is not None:
         # In this order: whenever the process is killed, the work is in one of the two.
         result.write(place.folder)
@@ -101,9 +76,9 @@ def sweep(
     diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
     """
     place = _place(out, resume, overwrite)
-    training = _Training(federation, custom_model, keep_models, place, reporter, options)
+    training, results = _trained(federation, custom_model, keep_models, place, reporter, options)
     training.close()
-    return training.results
+    return results
 
 
 def plan(
@@ -132,121 +107,41 @@ def _place(out: Path | str | None, resume: bool, overwrite: bool) -> Place | Non
     return None if out is None else Place(Path(out), resume, overwrite)
 
 
-class _Training:
-    """One call of `run` or `sweep`: its results, and what is to be closed once they are kept."""
-
-    def __init__(
-        self,
-        federation: Data | None,
-        custom_model: Model | None,
-        keep_models: bool,
-        place: Place | None,
-        reporter: Reporter | None,
-        options: dict[str, Any],
-    ):
-        watch = _Watch(reporter or Reporter())
-        asked = grid(options)
-        # An interrupted run is charged already.
-        if federation is None and not (place and place.interrupted):
-            refuse_early(asked[0])
-        prepared = prepare(asked, federation, custom_model, watch)
-        self._account, self._place = account_of(prepared), place
-        watch.hide_metric = prepared.asked[0].metric_share > 0
-        watch.done("calibrate")
-
-        prepare_jax()
-        first = prepared.asked[0]
-        job = job_of(prepared)
-        settings = [
-            Setting(one.lr or 0.0, plans, job.method.traced_values(one), of_silos)
-            for one, plans, of_silos in zip(
-                prepared.asked, prepared.plans, prepared.of_silos, strict=True
-            )
-        ]
-        seeds = list(range(first.first_seed, first.first_seed + first.seeds))
-        federations = prepared.federations
-        how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
-        at = place.begin(fingerprint(job, seeds, federations, settings, **how)) if place else None
-        # Rounds that are done again after an interruption are the same: no further release.
-        secret = at.secret if at else new_secret(first.entropy or "seed")
-        job = replace(job, secret=secret)
-        with _charged(self._account, at, watch) as self._charge:
-            if place is not None:
-                place.open()
-                place.charge, place.secret = self._charge, secret
-            if first.statistics_share:
-                watch.asked = True
-                federations = [
-                    _standardised(federation, prepared.plans[0], seed, secret)
-                    for seed, federation in zip(seeds, federations, strict=True)
-                ]
-            execution = execute(
-                job,
-                seeds,
-                federations,
-                settings,
-                **how,
-                keep_models=keep_models,
-                place=place,
-                at=at,
-                reporter=watch,
-            )
-        seconds = watch.seconds | execution.seconds | {"total": watch.total}
-        self.results = [
-            _result(prepared, execution, number, seeds, secret, seconds)
-            for number in range(len(settings))
-        ]
-
-    def close(self) -> None:
-        """The results are where they belong: the ledgers are told, the checkpoint goes."""
-        if self._account is not None:
-            self._account.finish(self._charge)
-        if self._place is not None:
-            self._place.clear()
-
-
-class _Watch(Reporter):
-    """Passes reports on; knows what took how long, and whether records were asked anything."""
-
-    def __init__(self, inner: Reporter):
-        self._inner, self._started = inner, time.perf_counter()
-        self.seconds: dict[str, float] = {}
-        self.asked = self.hide_metric = False
-
-    @property
-    def total(self) -> float:
-        return time.perf_counter() - self._started
-
-    def done(self, name: str) -> None:
-        """What was done since the start, or since what was done before, is called so."""
-        self.seconds[name] = self.total - sum(self.seconds.values())
-
-    def stage(self, name: str) -> None:
-        if name == "calibrating noise":
-            self.done("load")
-        self.asked = self.asked or name == "training"
-        self._inner.stage(name)
-
-    def calibrated(self, done: int, total: int) -> None:
-        self._inner.calibrated(done, total)
-
-    def trained(self, done: int, total: int, metric: float) -> None:
-        self._inner.trained(done, total, math.nan if self.hide_metric else metric)
-
-
-@contextmanager
-def _charged(account: Account | None, at: Checkpoint | None, watch: _Watch):
-    """Charges the run before anything is done with records; voids it if nothing was."""
-    if account is None:
-        yield ""
-        return
-    charge = account.open(at, watch)
-    try:
-        yield charge
-    except Exception as error:
-        if at is None and not watch.asked:
-            account.void(charge, f"failed before any query: {type(error).__name__}")
-        raise
+def _trained(
+    federation: Data | None,
+    custom_model: Model | None,
+    keep_models: bool,
+    place: Place | None,
+    reporter: Reporter | None,
+    options: dict[str, Any],
+) -> tuple[TrainingRun, list[Result]]:
+    watch = Watch(reporter or Reporter())
+    asked = grid(options)
+    # An interrupted run is charged already.
+    if federation is None and not (place and place.interrupted):
+        refuse_early(asked[0])
+    prepared = prepare(asked, federation, custom_model, watch)
+    job = job_of(prepared)
+    settings = [
+        Setting(one.lr or 0.0, plans, job.method.traced_values(one), of_silos)
+        for one, plans, of_silos in zip(
+            prepared.asked, prepared.plans, prepared.of_silos, strict=True
+        )
+    ]
+    training = TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models)
+    models = training.execution.models or [None] * len(settings)
+    return training, [
+        result_of(
+            prepared,
+            prepared.federations,
+            number,
+            training.execution.rounds,
+            _metrics(prepared, training, number),
+            training.seconds,
+            models[number],
+        )
+        for number in range(len(settings))
+    ]
 
 
 def job_of(prepared: Prepared) -> Job:
@@ -271,113 +166,17 @@ def job_of(prepared: Prepared) -> Job:
     )
 
 
-def _standardised(
-    federation: Federation, plans: Sequence[SiloPlan], seed: int, secret: bytes
-) -> Federation:
-    """The federation with features standardised by noisy statistics of each silo."""
-    bound = federation.feature_bound
-    assert bound is not None
-    federation = federation.decoded()
-
-    def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
-        random = host_random(seed, secret, f"statistics {silo.name}")
-        mean, deviation = noisy_moments(
-            silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
-        )
-
-        def scaled(records: Records) -> Records:
-            return replace(records, x=(records.x - mean) / deviation)
-
-        return Silo(silo.name, scaled(silo.train), scaled(silo.test))
-
-    silos = tuple(of_silo(*pair) for pair in zip(federation.silos, plans, strict=True))
-    return replace(federation, silos=silos, feature_bound=None)
-
-
-def _metrics(
-    prepared: Prepared, execution: Execution, number: int, seeds: Sequence[int], secret: bytes
-) -> np.ndarray:
+def _metrics(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
-    exact = execution.metrics[:, :, number]
+    exact = training.execution.metrics[:, :, number]
     asked, federation = prepared.asked[number], prepared.federations[0]
     if not asked.metric_share:
         return exact
     largest = asked.metric_bound if federation.metric == "mse" else 1.0
     noisy = np.empty_like(exact)
-    for s, seed in enumerate(seeds):
+    for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):
-            random = host_random(seed, secret, f"metric {plan.silo}")
+            random = host_random(seed, training.secret, f"metric {plan.silo}")
             count = len(prepared.federations[s].silos[k].test)
             noisy[:, s, k] = noisy_metric(exact[:, s, k], largest, count, plan.metric_noise, random)
     return noisy
-
-
-def _described(prepared: Prepared, number: int) -> dict[str, Any]:
-    """The options as a result shows them: without those that say nothing."""
-    shown = {n: value for n, value in asdict(prepared.asked[number]).items() if value is not None}
-    if of_silos := prepared.of_silos[number].get("lam"):  # the numbers: a file may change
-        shown["silo_lam"] = dict(zip(prepared.federations[0].names, of_silos, strict=True))
-    return shown
-
-
-def _result(
-    prepared: Prepared,
-    execution: Execution,
-    number: int,
-    seeds: Sequence[int],
-    secret: bytes,
-    seconds: dict[str, float],
-) -> Result:
-    asked, federation = prepared.asked[number], prepared.federations[0]
-    plans, policies = prepared.plans[number], prepared.policies[number]
-    counts = np.stack([one.test_counts for one in prepared.federations])  # [seeds, silos]
-    by_silo = _metrics(prepared, execution, number, seeds, secret)
-    overall = (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
-    return Result(
-        data=federation.name,
-        method=asked.method,
-        options=_described(prepared, number),
-        metric=federation.metric,
-        test=summary(overall[-1]),
-        per_silo=[
-            {
-                "silo": silo.name,
-                "records": silo.train.units if policy.count_is_public else None,
-                "test_records": len(silo.test) if _shown(policy) else None,
-                **summary(by_silo[-1, :, place]),
-            }
-            for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
-        ],
-        privacy=[plan.statement() for plan in plans],
-        assumptions=_assumptions(asked, federation, policies),
-        warnings=prepared.warnings,
-        person=person_guarantee(plans, asked.max_silos_per_subject),
-        history=[
-            {"round": rounds, **summary(values)}
-            for rounds, values in zip(execution.rounds, overall, strict=True)
-        ],
-        seconds=seconds,
-        models=None if execution.models is None else execution.models[number],
-    )
-
-
-def _shown(policy: Policy) -> bool:
-    """Whether a count of records may be shown; by subject only that of subjects is public."""
-    return policy.count_is_public and (policy.unit == "record" or RECORD_COUNT in policy.public)
-
-
-def _assumptions(
-    asked: RunOptions, federation: Federation, policies: Sequence[Policy]
-) -> list[str]:
-    """What the privacy statement takes for granted, in words."""
-    assumed = []
-    if any(policy.count_is_public for policy in policies):
-        assumed.append(COUNTS_ARE_PUBLIC)
-    if not asked.metric_share:
-        assumed.append(TEST_IS_NOT_COVERED)
-    if federation.declared:
-        assumed.append(f"public, because declared: {', '.join(federation.declared)}")
-    if any(math.isfinite(policy.epsilon) for policy in policies):
-        assumed += [ONE_RUN_EACH] if asked.seeds > 1 else []
-        assumed += [NOISE_FROM_A_SEED] if asked.entropy == "seed" else []
-    return assumed

@@ -1,0 +1,123 @@
+"""From the metrics of a setting to its result: what was asked, what came out, what was promised."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from silodp.errors import SilodpError
+from silodp.federation import Federation
+from silodp.options import RunOptions
+from silodp.prepare import Prepared, person_guarantee
+from silodp.privacy.policy import RECORD_COUNT, Policy
+from silodp.result import Result, summary
+
+COUNTS_ARE_PUBLIC = (
+    "each silo's number of training records is public: it sets its weight, sampling rate and steps"
+)
+TEST_IS_NOT_COVERED = (
+    "epsilon protects training records as they were set apart from test records; metrics on test "
+    "records are computed without noise"
+)
+ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
+NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
+
+
+def result_of(
+    prepared: Prepared,
+    federations: Sequence[Federation],
+    number: int,
+    rounds: Sequence[int],
+    by_silo: np.ndarray,
+    seconds: dict[str, float],
+    models: Any = None,
+) -> Result:
+    """The result of a setting.
+
+    Args:
+      prepared: what was asked for.
+      federations: whose test records the metric is of, one a seed.
+      number: of the setting.
+      rounds: after which the metric was worked out.
+      by_silo: the metric, [rounds, seeds, silos].
+      seconds: what took how long.
+      models: the silos' own, if they are kept.
+    """
+    asked, federation = prepared.asked[number], federations[0]
+    plans, policies = prepared.plans[number], prepared.policies[number]
+    overall = over_silos(by_silo, federations)
+    return Result(
+        data=federation.name,
+        method=asked.method,
+        options=_described(prepared, number),
+        metric=federation.metric,
+        test=summary(overall[-1]),
+        per_silo=[
+            {
+                "silo": silo.name,
+                "records": silo.train.units if policy.count_is_public else None,
+                "test_records": len(silo.test) if _shown(policy) else None,
+                **summary(by_silo[-1, :, place]),
+            }
+            for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
+        ],
+        privacy=[plan.statement() for plan in plans],
+        assumptions=_assumptions(asked, federation, policies),
+        warnings=prepared.warnings,
+        person=person_guarantee(plans, asked.max_silos_per_subject),
+        history=[
+            {"round": rounds, **summary(values)}
+            for rounds, values in zip(rounds, overall, strict=True)
+        ],
+        seconds=seconds,
+        models=models,
+    )
+
+
+def check_finite(result: Result) -> None:
+    """Refuses a result with a model that is of no use."""
+    for silo in result.per_silo:
+        if not math.isfinite(silo["mean"]):
+            raise SilodpError(
+                f"Silo {silo['silo']!r}: the model is not finite any more after training: lower "
+                f"--lr (it is {result.options['lr']}) or --lam, or use --regulariser proximal; "
+                "--engine debug says in which round it happened."
+            )
+
+
+def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.ndarray:
+    """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
+    counts = np.stack([one.test_counts for one in federations])  # [seeds, silos]
+    return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+
+
+def _described(prepared: Prepared, number: int) -> dict[str, Any]:
+    """The options as a result shows them: without those that say nothing."""
+    shown = {n: value for n, value in asdict(prepared.asked[number]).items() if value is not None}
+    if of_silos := prepared.of_silos[number].get("lam"):  # the numbers: a file may change
+        shown["silo_lam"] = dict(zip(prepared.federations[0].names, of_silos, strict=True))
+    return shown
+
+
+def _shown(policy: Policy) -> bool:
+    """Whether a count of records may be shown; by subject only that of subjects is public."""
+    return policy.count_is_public and (policy.unit == "record" or RECORD_COUNT in policy.public)
+
+
+def _assumptions(
+    asked: RunOptions, federation: Federation, policies: Sequence[Policy]
+) -> list[str]:
+    """What the privacy statement takes for granted, in words."""
+    assumed = []
+    if any(policy.count_is_public for policy in policies):
+        assumed.append(COUNTS_ARE_PUBLIC)
+    if not asked.metric_share:
+        assumed.append(TEST_IS_NOT_COVERED)
+    if federation.declared:
+        assumed.append(f"public, because declared: {', '.join(federation.declared)}")
+    if any(math.isfinite(policy.epsilon) for policy in policies):
+        assumed += [ONE_RUN_EACH] if asked.seeds > 1 else []
+        assumed += [NOISE_FROM_A_SEED] if asked.entropy == "seed" else []
+    return assumed

@@ -1,0 +1,157 @@
+"""One call of `run`, `sweep` or `tune`: charged before it starts, kept while it goes on, timed."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from silodp.accounts import Account, account_of
+from silodp.engines.checkpoint import Checkpoint, Place
+from silodp.engines.devices import prepare_jax
+from silodp.engines.execution import Reporter, execute, fingerprint
+from silodp.engines.job import Job, Setting
+from silodp.federation import Federation, Records, Silo
+from silodp.prepare import Prepared
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.randomness import host_random, new_secret
+from silodp.privacy.statistics import noisy_moments
+
+
+class Watch(Reporter):
+    """Passes reports on; knows what took how long, and whether records were asked anything."""
+
+    def __init__(self, inner: Reporter, hide: bool = False):
+        self._inner, self._started = inner, time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.asked, self.hide_metric, self._hide_parts = False, hide, hide
+
+    @property
+    def total(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._started
+
+    def done(self, name: str) -> None:
+        """What was done since the start, or since what was done before, is called so."""
+        self.seconds[name] = self.total - sum(self.seconds.values())
+
+    def stage(self, name: str) -> None:
+        """A stage begins; from training on, records are asked."""
+        if name == "calibrating noise":
+            self.done("load")
+        self.asked = self.asked or name == "training"
+        self._inner.stage(name)
+
+    def calibrated(self, done: int, total: int) -> None:
+        """Passed on."""
+        self._inner.calibrated(done, total)
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        """Passed on, without the metric where that has a price, or as a share of the work."""
+        if self._hide_parts:
+            done, total = math.floor(100 * done / total), 100
+        self._inner.trained(done, total, math.nan if self.hide_metric else metric)
+
+
+class TrainingRun:
+    """What was trained, and what is to be closed once the results are kept.
+
+    Attributes:
+      seeds: of the runs.
+      settings: that were trained.
+      secret: what their noise came from, if not from the seeds.
+      execution: what came of them.
+      seconds: what took how long.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        job: Job,
+        settings_of: Callable[[bytes], list[Setting]],
+        place: Place | None,
+        watch: Watch,
+        keep_models: bool = False,
+    ):
+        """Trains; what settings are trained may depend on the secret that noise comes from."""
+        self._account, self._place = account_of(prepared), place
+        watch.hide_metric = watch.hide_metric or prepared.asked[0].metric_share > 0
+        watch.done("calibrate")
+
+        prepare_jax()
+        first, federations = prepared.asked[0], prepared.federations
+        self.seeds = list(range(first.first_seed, first.first_seed + first.seeds))
+        how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
+        at = None
+        if place is not None:
+            at = place.begin(fingerprint(job, self.seeds, federations, settings_of(b""), **how))
+        # Rounds that are done again after an interruption are the same: no further release.
+        self.secret = at.secret if at else new_secret(first.entropy or "seed")
+        self.settings = settings_of(self.secret)
+        with _charged(self._account, at, watch) as self._charge:
+            if place is not None:
+                place.open()
+                place.charge, place.secret = self._charge, self.secret
+            if first.statistics_share:
+                watch.asked = True
+                federations = [
+                    _standardised(federation, prepared.plans[0], seed, self.secret)
+                    for seed, federation in zip(self.seeds, federations, strict=True)
+                ]
+            self.execution = execute(
+                replace(job, secret=self.secret),
+                self.seeds,
+                federations,
+                self.settings,
+                **how,
+                keep_models=keep_models,
+                place=place,
+                at=at,
+                reporter=watch,
+            )
+        self.seconds = watch.seconds | self.execution.seconds | {"total": watch.total}
+
+    def close(self) -> None:
+        """The results are where they belong: the ledgers are told, the checkpoint goes."""
+        if self._account is not None:
+            self._account.finish(self._charge)
+        if self._place is not None:
+            self._place.clear()
+
+
+@contextmanager
+def _charged(account: Account | None, at: Checkpoint | None, watch: Watch):
+    """Charges the run before anything is done with records; voids it if nothing was."""
+    if account is None:
+        yield ""
+        return
+    charge = account.open(at, watch)
+    try:
+        yield charge
+    except Exception as error:
+        if at is None and not watch.asked:
+            account.void(charge, f"failed before any query: {type(error).__name__}")
+        raise
+
+
+def _standardised(
+    federation: Federation, plans: Sequence[SiloPlan], seed: int, secret: bytes
+) -> Federation:
+    """The federation with features standardised by noisy statistics of each silo."""
+    bound = federation.feature_bound
+    assert bound is not None
+    federation = federation.decoded()
+
+    def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
+        random = host_random(seed, secret, f"statistics {silo.name}")
+        mean, deviation = noisy_moments(
+            silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
+        )
+
+        def scaled(records: Records) -> Records:
+            return replace(records, x=(records.x - mean) / deviation)
+
+        return Silo(silo.name, scaled(silo.train), scaled(silo.test))
+
+    silos = tuple(of_silo(*pair) for pair in zip(federation.silos, plans, strict=True))
+    return replace(federation, silos=silos, feature_bound=None)
