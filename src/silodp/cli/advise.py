@@ -1,0 +1,207 @@
+"""`silodp advise`: who gains from federating, before anything is spent."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from silodp.advice import NOTES, Advice, bands, joining, percent
+from silodp.advice import advise as ask
+from silodp.cli.options import takes_budget_options
+from silodp.cli.run import LiveProgress
+from silodp.cli.terminal import safe
+from silodp.engines.checkpoint import check_writable
+from silodp.result import write_file
+
+_TITLES = {"local": "local", "fedavg": "FedAvg", "mrmtl": "MR-MTL"}
+# More silos than this are shown in bands.
+_MOST_ROWS = 20
+_TOP = 5
+
+
+@takes_budget_options
+def advise(
+    given: dict[str, Any],
+    records: Annotated[
+        str | None,
+        typer.Option(help="In place of --data: 120,80,400 or north=120,south=80."),
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Guess: standard deviation of records within a silo, as the label's."),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Guess: standard deviation of silos; tau^2 is a common model's loss."),
+    ] = None,
+    estimate_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Instead of guesses: what each silo spends on a noisy estimate."),
+    ] = None,
+    parameters: Annotated[
+        int | None, typer.Option(help="Of a model; else those of the data's model, or 1.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the advice and a picture.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+) -> None:
+    """Predicts which silos gain from federating, and by how much. Trains nothing.
+
+    With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
+    """
+    if out is not None:
+        check_writable(out)  # before the work, not after
+    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
+        advice = ask(
+            records=records,
+            sigma=sigma,
+            tau=tau,
+            estimate_epsilon=estimate_epsilon,
+            parameters=parameters,
+            reporter=progress,
+            **given,
+        )
+        content = advice.as_json()
+        if out is not None:
+            from silodp.experiments.advice_picture import draw_advice
+
+            progress.stage("drawing")
+            write_file(out / "advice.json", json.dumps(content, indent=2) + "\n")
+            write_file(out / "silo_lam.toml", advice.silo_lam())
+            draw_advice(advice, out / "advice.png")
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    elif not quiet:
+        _print(advice, given.get("ledger"))
+        if out is not None:
+            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+
+
+def _print(advice: Advice, ledger: Path | None) -> None:
+    console = Console(highlight=False)
+    if len(advice.silos) <= _MOST_ROWS:
+        console.print(_silo_table(advice.silos))
+    else:
+        console.print(_band_table(advice.silos))
+        gaining = sorted(advice.silos, key=lambda row: -row["gain_over_local"])
+        console.print(f"Who gains most, of {len(advice.silos)} (--out gets all):")
+        console.print(_silo_table(gaining[:_TOP]))
+    console.print(_method_table(advice))
+    for line in (
+        _summary(advice),
+        _lambdas(advice),
+        *(_if_tau(advice, other) for other in advice.sensitivity),
+        _spent(advice, ledger),
+    ):
+        console.print(line)
+    for warning in advice.warnings:
+        console.print(f"[yellow]Warning:[/] {safe(warning)}.")
+    for note in NOTES:
+        console.print(f"[dim]Note: {note}.[/]")
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column(first, overflow="fold", min_width=10)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _silo_table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = _table("silo", "records", "epsilon", *_TITLES.values(), "lambda", "gain")
+    table.add_column("verdict", min_width=12)
+    for row in rows:
+        table.add_row(
+            safe(row["silo"]),
+            str(row["records"]),
+            f"{row['epsilon']:.3g}",
+            *(f"{row[method]:.3g}" for method in _TITLES),
+            f"{row['lam']:.3g}",
+            f"{percent(row['gain_over_best'])} %",
+            row["verdict"],
+        )
+    return table
+
+
+def _band_table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = _table("records", "silos", "epsilon", *_TITLES.values(), "lambda", "gain")
+    table.add_column("joining", no_wrap=True)
+    for band in bands(rows):
+        table.add_row(
+            _span([row["records"] for row in band]),
+            str(len(band)),
+            _span([row["epsilon"] for row in band]),
+            *(f"{np.mean([row[method] for row in band]):.3g}" for method in _TITLES),
+            f"{np.median([row['lam'] for row in band]):.3g}",
+            f"{percent(np.mean([row['gain_over_best'] for row in band]))} %",
+            f"{joining(band)}: {_span([percent(row['gain_over_local']) for row in band])} %",
+        )
+    return table
+
+
+def _method_table(advice: Advice) -> Table:
+    table = _table("method", "mean error, by records", "by silos")
+    overall = advice.overall
+    for method in overall["ranking"]:
+        table.add_row(
+            _TITLES[method],
+            f"{overall['by_records'][method]:.3g}",
+            f"{overall['by_silos'][method]:.3g}",
+        )
+    return table
+
+
+def _summary(advice: Advice) -> str:
+    if len(advice.silos) == 1:
+        return "There is one silo, and nobody to learn from."
+    ahead = {
+        "local": "each for itself will do",
+        "fedavg": "FedAvg will do",
+        "mrmtl": "MR-MTL is ahead of both ends",
+    }[advice.overall["choice"]]
+    return f"{advice.joining} of {len(advice.silos)} silos gain by joining; on average, {ahead}."
+
+
+def _lambdas(advice: Advice) -> str:
+    overall = advice.overall
+    lam = overall["lam"]
+    shown = "infinite (FedAvg)" if np.isinf(lam) else f"{lam:.2g}"
+    return (
+        f"One lambda for all: {shown}, where a search may begin; silos' own (silo_lam.toml) would "
+        f"take off a further {percent(overall['own_lam_adds'])} %."
+    )
+
+
+def _if_tau(advice: Advice, other: dict[str, Any]) -> str:
+    return (
+        f"Should tau be {other['tau']:.3g}: {_TITLES[other['choice']]} is the choice, lambda "
+        f"{other['lam']:.2g}, {other['joining']} join; {other['changed']} of "
+        f"{len(advice.silos)} silos would choose otherwise."
+    )
+
+
+def _spent(advice: Advice, ledger: Path | None) -> str:
+    spread = advice.spread
+    model = f"parameters {advice.parameters}, clip {advice.clip:g}"
+    known = f"sigma {spread.sigma:.3g}, tau {spread.tau:.3g}"
+    if spread.tau_range is None:
+        return f"Guessed: {known} ({model}). Nothing was spent."
+    low, high = spread.tau_range
+    where = f"charged to the ledgers in {safe(str(ledger))}" if ledger else "charged to no ledger"
+    return (
+        f"Estimated: {known} ({low:.2g} to {high:.2g}; {model}). This cost each of "
+        f"{len(spread.releases)} silos epsilon {_span([r.epsilon for r in spread.releases])} at "
+        f"delta {_span([r.delta for r in spread.releases])}, {where}."
+    )
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
+    return low if low == high else f"{low} to {high}"
