@@ -30,6 +30,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.privacy
 	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.tuning
 
 clean:
 	rm -rf $(VENV)

@@ -6,6 +6,7 @@ result = silodp.run(data="synthetic", method="mrmtl", lam=1, epsilon=3, seeds=3)
 print(result.mean, result.std, result.epsilons)
 """
 
+from silodp.advice import Advice, advise
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 from silodp.methods.base import Method, Start, difference, weighted_mean
@@ -21,8 +22,10 @@ from silodp.privacy.queries import Queries, Schedule
 from silodp.privacy.spending import remaining
 from silodp.result import Result, read_result
 from silodp.run import plan, run, sweep
+from silodp.tuning import tune
 
 __all__ = [
+    "Advice",
     "Audit",
     "Federation",
     "Merging",
@@ -39,6 +42,7 @@ __all__ = [
     "Silo",
     "SilodpError",
     "Start",
+    "advise",
     "audit",
     "custom_model",
     "difference",
@@ -50,5 +54,6 @@ __all__ = [
     "remaining",
     "run",
     "sweep",
+    "tune",
     "weighted_mean",
 ]

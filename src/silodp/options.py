@@ -106,7 +106,7 @@ class RunOptions:
         0.0, "Share of epsilon for noisy test metrics; 0 leaves them exact and not private."
     )
     metric_bound: float = _option(
-        1.0, "Where a record's squared error is clipped in noisy metrics."
+        1.0, "Where a record's squared error is clipped in noisy metrics and trials' scores."
     )
     entropy: Entropy | None = _option(
         None, "Of noise: seed (repeatable), or os (secret; always with --ledger)."

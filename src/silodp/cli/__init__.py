@@ -8,11 +8,15 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from silodp import interrupts
+from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
+from silodp.cli import figure as figure_commands
 from silodp.cli import ledger as ledger_commands
 from silodp.cli import plan as plan_commands
 from silodp.cli import run as run_commands
+from silodp.cli import theory as theory_commands
+from silodp.cli import tune as tune_commands
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
 
@@ -28,7 +32,7 @@ class _Commands(TyperGroup):
             console.print(f"[bold red]Error:[/] {safe(str(error))}")
         except KeyboardInterrupt:
             more = ""
-            if ctx.invoked_subcommand == "run":
+            if ctx.invoked_subcommand in ("run", "tune"):
                 more = (
                     " If --out was given, the same command with --resume goes on from the last "
                     "checkpoint."
@@ -47,9 +51,13 @@ app = typer.Typer(
 app.add_typer(data_commands.app, name="data")
 app.add_typer(ledger_commands.app, name="ledger")
 app.command("run")(run_commands.run)
+app.command("tune")(tune_commands.tune)
 app.command("plan")(plan_commands.plan)
+app.command("advise")(advise_commands.advise)
 app.command("audit")(audit_commands.audit)
 app.command("demo")(run_commands.demo)
+app.command("theory")(theory_commands.theory)
+app.command("figure")(figure_commands.figure)
 
 
 def _show_version(wanted: bool) -> None:

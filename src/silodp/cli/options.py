@@ -14,8 +14,18 @@ from silodp.datasets import SOURCES, DataOptions
 from silodp.errors import SilodpError, one_of
 from silodp.options import RunOptions
 
+# Of commands that train.
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no table.")]
+
 _HINTS = get_type_hints(RunOptions)
 _OF_DATA = tuple(name for name in _HINTS if name in {option.name for option in fields(DataOptions)})
+_OF_BUDGET = (
+    *("epsilon", "delta", "relation", "policies", "ledger", "lifetime_epsilon", "lifetime_delta"),
+    *("model", "clip", "weights", "first_seed", "entropy"),
+)
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -23,16 +33,12 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The command's first parameter is `given`.
     """
+    return _with_config(command, tuple(_HINTS))
 
-    config = Annotated[Path | None, typer.Option(help="TOML file with the same options.")]
 
-    def wrapped(config: Path | None = None, **kwargs: Any) -> None:
-        given, own = _parted(kwargs, _HINTS)
-        command((read_config(config) if config else {}) | given, **own)
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    config_option = inspect.Parameter("config", keyword, default=None, annotation=config)
-    return _with_parameters(wrapped, command, (*map(_parameter, _HINTS), config_option))
+def takes_budget_options(command: Callable[..., None]) -> Callable[..., None]:
+    """As `takes_run_options`, with those alone that say which data, and what may be spent."""
+    return _with_config(command, ("data", *_OF_DATA, *_OF_BUDGET))
 
 
 def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,6 +52,19 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
         command(given, **own)
 
     return _with_parameters(wrapped, command, tuple(map(_parameter, _OF_DATA)))
+
+
+def _with_config(command: Callable[..., None], names: tuple[str, ...]) -> Callable[..., None]:
+    """The command with the run options of these names, and `--config`."""
+    config = Annotated[Path | None, typer.Option(help="TOML file with the same options.")]
+
+    def wrapped(config: Path | None = None, **kwargs: Any) -> None:
+        given, own = _parted(kwargs, names)
+        command((read_config(config) if config else {}) | given, **own)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    config_option = inspect.Parameter("config", keyword, default=None, annotation=config)
+    return _with_parameters(wrapped, command, (*map(_parameter, names), config_option))
 
 
 def _parted(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from silodp.cli.options import takes_run_options
+from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
 from silodp.cli.terminal import safe
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
@@ -90,17 +90,13 @@ class LiveProgress(Reporter):
 def run(
     given: dict[str, Any],
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is in --out.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Write the personal models to --out.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
     from silodp.run import run as train
@@ -192,6 +188,9 @@ def describe(result: Result) -> str:
         shown.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
     given = read_method_options(result.options.get("method_options"))
     shown += [f"{name} {value:g}" for name, value in (dict(method.own) | given).items()]
+    if result.tuning is not None:
+        tuned = ", ".join(_SHOWN.get(str(name), str(name)) for name in result.tuning["grid"])
+        return f"{result.method}, {tuned} tuned (pivot: {', '.join(shown)})"
     return f"{result.method} ({', '.join(shown)})" if shown else result.method
 
 

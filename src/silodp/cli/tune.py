@@ -1,0 +1,176 @@
+"""`silodp tune`: hyperparameters tuned within each silo's policy."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
+from silodp.cli.run import LiveProgress, note_unused, print_results
+from silodp.cli.terminal import safe
+from silodp.errors import SilodpError
+from silodp.result import Result
+
+
+@takes_run_options
+def tune(
+    given: dict[str, Any],
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="What to try, such as lam=0.1,1,10; may be given again for lr."),
+    ] = None,
+    trials: Annotated[
+        float | None, typer.Option(help="Mean number of a silo's trials; else the grid's points.")
+    ] = None,
+    eta: Annotated[
+        float, typer.Option(help="How that number is spread, above -1; inf: Poisson.")
+    ] = 0.0,
+    score: Annotated[
+        str, typer.Option(help="Of trials: noisy, or public where policies declare it so.")
+    ] = "noisy",
+    score_fraction: Annotated[
+        float, typer.Option(help="Part of a silo's records that trials are scored with.")
+    ] = 0.2,
+    pivot_noise: Annotated[
+        float, typer.Option(help="Noise of what is sent, in units of a trial's.")
+    ] = 2.0,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Train an untuned run and a naive search as well.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for result.json and a picture.")] = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Write the best models to --out.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tunes hyperparameters privately: each silo tries some by itself, and releases the best.
+
+    Takes the options of `silodp run`; those that --try names are the pivot's, whose updates are
+    what silos send. The number of a silo's trials is random, which makes choosing cheap.
+    """
+    from silodp.tuning import tune as tune_silos
+
+    if save_models and out is None:
+        raise SilodpError("--save-models needs a folder to write to: give --out.")
+    console = Console(stderr=True, quiet=quiet)
+    grid = read_grid(tries or [])
+    note_unused(given, console)
+    with LiveProgress(console) as progress:
+        result = tune_silos(
+            grid=grid,
+            trials=trials,
+            eta=eta,
+            score=score,  # type: ignore[arg-type]
+            score_fraction=score_fraction,
+            pivot_noise=pivot_noise,
+            compare=compare,
+            keep_models=save_models,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            reporter=progress,
+            **given,
+        )
+    if out is not None:
+        from silodp.experiments.tuning_picture import draw_tuning
+
+        draw_tuning(result, out / "tuning.png")
+    if as_json:
+        typer.echo(json.dumps(result.as_json(), indent=2))
+    elif not quiet:
+        _print(result)
+        if out is not None:
+            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+
+
+def read_grid(tries: list[str]) -> dict[str, list[float]]:
+    """`lam=0.1,1` as {"lam": [0.1, 1.0]}."""
+    grid: dict[str, list[float]] = {}
+    for text in tries:
+        name, _, values = text.partition("=")
+        name = name.strip().lstrip("-").replace("-", "_")
+        try:
+            numbers = [float(value) for value in values.split(",")]
+        except ValueError:
+            raise SilodpError(
+                f"--try {text!r}: give a name and numbers, as in lam=0.1,1,10."
+            ) from None
+        if name in grid:
+            raise SilodpError(f"--try {name} is given twice: give all its values at once.")
+        grid[name] = numbers
+    return grid
+
+
+def _print(result: Result) -> None:
+    tuning = result.tuning
+    assert tuning is not None
+    print_results([result])
+    console = Console(highlight=False)
+    if tuning["costs"]:  # without privacy there are none
+        console.print(_costs(result))
+    for cost in tuning["costs"]:
+        console.print(_reading(cost), soft_wrap=True)
+    console.print(f"Chosen: {_choices(tuning)}.", soft_wrap=True)
+
+
+def _costs(result: Result) -> Table:
+    """The three ways to come by hyperparameters, at equal epsilon and at equal noise."""
+    tuning = result.tuning
+    assert tuning is not None
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    table.add_column("budget", no_wrap=True)
+    table.add_column("way", no_wrap=True)
+    for name in ("noise", "epsilon at untuned noise", f"test {result.metric}"):
+        table.add_column(name, justify="right")
+    trained = {name: found["mean"] for name, found in tuning.get("compared", {}).items()}
+    trained["tuned"] = result.mean
+    digits = 5 if result.metric == "mse" else 4
+    for cost in tuning["costs"]:
+        for way, words in _WAYS.items():
+            metric = f"{trained[way]:.{digits}f}" if way in trained else "(--compare)"
+            table.add_row(
+                f"epsilon {cost['epsilon']:g}" if way == "untuned" else "",
+                words.format(points=cost["points"], trials=tuning["trials"]),
+                f"{cost['noise'][way]:.4g}",
+                f"{cost['epsilon_at_untuned_noise'][way]:.3g}",
+                metric,
+            )
+    return table
+
+
+_WAYS = {
+    "untuned": "untuned, the pivot's values",
+    "tuned": "tuned, {trials:g} trials on average",
+    "naive": "naive search, {points} runs",
+}
+
+
+def _reading(cost: dict[str, Any]) -> str:
+    noise = cost["noise"]
+    return (
+        f"At epsilon {cost['epsilon']:g} (a silo of {cost['records']} records), tuning takes "
+        f"{noise['tuned'] / noise['untuned']:.2g} times the noise of an untuned run, and naive "
+        f"search {noise['naive'] / noise['untuned']:.2g} times. Whoever reports a naive search's "
+        f"best run at the epsilon of one run has in truth spent "
+        f"{cost['epsilon_at_untuned_noise']['naive']:.3g}."
+    )
+
+
+def _choices(tuning: dict[str, Any]) -> str:
+    """What silos chose, most often first."""
+    counts = Counter(
+        "the pivot's" if point is None else ", ".join(f"{n} {v:g}" for n, v in point.items())
+        for silo in tuning["chosen"]
+        for point in silo["per_seed"]
+    )
+    seeds = len(tuning["chosen"][0]["per_seed"])
+    times = "silos" if seeds == 1 else f"silos in {seeds} seeds"
+    return "; ".join(f"{words} ({n} {times})" for words, n in counts.most_common(8))

@@ -1,0 +1,5 @@
+"""Tuning within each silo's policy: the pivot protocol, and what it costs beside other ways."""
+
+from silodp.tuning.tune import tune
+
+__all__ = ["tune"]

@@ -1,0 +1,81 @@
+"""What else the same epsilon buys: a run that is not tuned, and a naive grid search."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dp_accounting import get_sigma_gaussian
+
+from silodp.models import Model
+from silodp.options import RunOptions
+from silodp.prepare import Loaded, prepare_loaded
+from silodp.privacy.plan import SCORE_SHARE, SiloPlan
+from silodp.privacy.tuning import Tuning
+from silodp.result import summary
+from silodp.run import job_of
+from silodp.run_results import over_silos
+from silodp.training_run import TrainingRun, Watch
+from silodp.tuning.costs import naive_noise
+from silodp.tuning.search import best_tries, evaluated, picked, points_of, setting_of
+
+
+def compared(
+    asked: RunOptions,
+    loaded: Loaded,
+    apart: Loaded,
+    model: Model | None,
+    tuning: Tuning,
+    metric_bound: float,
+    watch: Watch,
+) -> dict[str, Any]:
+    """The test metric of both, with the options that the tuned run was given (the pivot's)."""
+    return {
+        "untuned": summary(_untuned(asked, loaded, model, watch)),
+        "naive": summary(_naive(asked, loaded, apart, model, tuning, metric_bound, watch)),
+    }
+
+
+def _untuned(asked: RunOptions, loaded: Loaded, model: Model | None, watch: Watch) -> np.ndarray:
+    """One run on all records, with all of epsilon."""
+    prepared = prepare_loaded([asked], loaded, model, watch)
+    settings = [setting_of(prepared, prepared.plans[0], {}, 0)]
+    training = TrainingRun(prepared, job_of(prepared), lambda _: settings, None, watch)
+    return over_silos(training.execution.metrics[-1][:, 0], loaded.federations)
+
+
+def _naive(
+    asked: RunOptions,
+    loaded: Loaded,
+    apart: Loaded,
+    model: Model | None,
+    tuning: Tuning,
+    metric_bound: float,
+    watch: Watch,
+) -> np.ndarray:
+    """Every point of the grid once, each a run that the server sees; all of them paid for."""
+    prepared = prepare_loaded([asked], apart, model, watch)
+    points = points_of(tuning)
+    plans = _with_noise(prepared.plans[0], len(points), watch)
+    settings = [setting_of(prepared, plans, point, n) for n, point in enumerate(points, start=1)]
+    job = replace(job_of(prepared), metric_bound=metric_bound)
+    training = TrainingRun(prepared, job, lambda _: settings, None, watch, keep_models=True)
+    trained = training.execution.models
+    assert trained is not None
+    drawn = np.ones((len(training.seeds), len(plans), len(points)), int)
+    noise = [_score_noise(plan, tuning, len(points)) for plan in plans]
+    models = picked(trained, best_tries(prepared, job, training, drawn, noise))
+    return over_silos(evaluated(job, models, loaded.federations), loaded.federations)
+
+
+def _with_noise(plans: Sequence[SiloPlan], points: int, watch: Watch) -> list[SiloPlan]:
+    found = naive_noise(plans, points, watch.calibrated)
+    return [replace(p, noise_multiplier=noise) for p, noise in zip(plans, found, strict=True)]
+
+
+def _score_noise(plan: SiloPlan, tuning: Tuning, points: int) -> float:
+    """Of one score, where so many are looked at."""
+    if tuning.score == "public" or not plan.private:
+        return 0.0
+    alone = get_sigma_gaussian(SCORE_SHARE * plan.epsilon, plan.delta_for_queries)
+    return alone * np.sqrt(points) * (2.0 if plan.relation == "replace-one" else 1.0)

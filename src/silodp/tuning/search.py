@@ -1,0 +1,139 @@
+"""Who tries what, and which try each silo finds best.
+
+All silos train all settings, because they are one program; a silo looks at those alone that it
+drew. A setting is a point of the grid for the so manieth time: a silo that drew a point twice has
+two settings of it, with batches and noise of their own.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silodp.engines.job import Job, Setting
+from silodp.federation import Federation
+from silodp.models import score
+from silodp.prepare import Prepared
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.randomness import host_random
+from silodp.privacy.statistics import noisy_metric
+from silodp.privacy.tuning import Tuning
+from silodp.training_run import TrainingRun
+
+Point = dict[str, float]
+
+
+class Try(NamedTuple):
+    """One setting: the number of a point of the grid, for the so manieth time."""
+
+    point: int
+    time: int
+
+
+def points_of(tuning: Tuning) -> list[Point]:
+    """The points of the grid."""
+    names, values = zip(*tuning.grid, strict=True)
+    return [dict(zip(names, point, strict=True)) for point in itertools.product(*values)]
+
+
+def trials_of(plan: SiloPlan, seed: int, secret: bytes) -> np.ndarray:
+    """How often the silo tries each point of the grid: its own draw, which nobody else knows."""
+    assert plan.tuning is not None
+    random = host_random(seed, secret, f"trials {plan.silo}")
+    points = math.prod(len(values) for _, values in plan.tuning.grid)
+    number = plan.tuning.trials.draw(random, plan.most_trials)
+    return np.bincount(random.integers(points, size=number), minlength=points)
+
+
+def tries_of(drawn: np.ndarray) -> list[Try]:
+    """The settings that are needed, so that each silo finds all that it drew [..., points]."""
+    most = drawn.reshape(-1, drawn.shape[-1]).max(axis=0)
+    return [Try(point, time) for point, times in enumerate(most) for time in range(times)]
+
+
+def setting_of(prepared: Prepared, plans: Sequence[SiloPlan], point: Point, trial: int) -> Setting:
+    """The options that were asked for, but for those of the point."""
+    asked = replace(prepared.asked[0], **point)
+    return Setting(asked.lr or 0.0, tuple(plans), prepared.method.traced_values(asked), trial=trial)
+
+
+def settings_of(prepared: Prepared, drawn: np.ndarray) -> list[Setting]:
+    """The pivot's, with the noise that it is charged for, and one for each try."""
+    plans = prepared.plans[0]
+    tuning = plans[0].tuning
+    assert tuning is not None
+    points = points_of(tuning)
+    of_pivot = [
+        replace(plan, noise_multiplier=tuning.pivot_noise * plan.noise_multiplier) for plan in plans
+    ]
+    tries = [
+        setting_of(prepared, plans, points[one.point], number)
+        for number, one in enumerate(tries_of(drawn), start=1)
+    ]
+    return [setting_of(prepared, of_pivot, {}, 0), *tries]
+
+
+def best_tries(
+    prepared: Prepared,
+    job: Job,
+    training: TrainingRun,
+    drawn: np.ndarray,
+    score_noise: Sequence[float],
+) -> np.ndarray:
+    """Of each silo the best of its tries (their place in `tries_of`), [seeds, silos]; -1: none.
+
+    The settings of the tries come last in `training`.
+    """
+    tries = tries_of(drawn)
+    exact = training.execution.metrics[-1][:, len(training.settings) - len(tries) :]
+    best = np.full(drawn.shape[:2], -1)
+    for s, k in np.ndindex(*best.shape):
+        own = [place for place, one in enumerate(tries) if one.time < drawn[s, k, one.point]]
+        if not own:
+            continue
+        name = prepared.federations[s].names[k]
+        random = host_random(training.seeds[s], training.secret, f"score {name}")
+        count = len(prepared.federations[s].silos[k].test)
+        lower = _lower_is_better(exact[s, own, k], prepared.federations[0].metric, job.metric_bound)
+        scores = noisy_metric(lower, job.metric_bound, count, score_noise[k], random)
+        best[s, k] = own[int(np.argmin(scores))]
+    return best
+
+
+def _lower_is_better(exact: np.ndarray, metric: str, largest: float) -> np.ndarray:
+    """Means of scores from 0 to `largest`; a model that is not finite (NaN here) has the worst."""
+    lower = exact if metric == "mse" else largest - exact
+    return np.where(np.isfinite(lower), lower, largest)
+
+
+def picked(trained: Sequence[Any], chosen: np.ndarray) -> Any:
+    """The models of the chosen settings [seeds, silos]: leaves [seeds, silos, ...]."""
+
+    def pick(*leaves: np.ndarray) -> np.ndarray:
+        best = [leaves[chosen[s, k]][s, k] for s, k in np.ndindex(*chosen.shape)]
+        return np.stack(best).reshape(*chosen.shape, *leaves[0].shape[2:])
+
+    return jax.tree.map(pick, *trained)
+
+
+def are_finite(models: Any) -> np.ndarray:
+    """Of each model, whether all its parameters are finite: [seeds, silos]."""
+    leaves = [np.isfinite(leaf) for leaf in jax.tree.leaves(models)]
+    return np.all([leaf.reshape(*leaf.shape[:2], -1).all(axis=-1) for leaf in leaves], axis=0)
+
+
+def evaluated(job: Job, models: Any, federations: Sequence[Federation]) -> np.ndarray:
+    """The test metric of each silo's model: [seeds, silos]."""
+
+    def of_silo(s: int, k: int) -> float:
+        test = federations[s].silos[k].test
+        outputs = job.model.predict(jax.tree.map(lambda a: a[s, k], models), jnp.asarray(test.x))
+        return float(jnp.mean(score(job.model.task, outputs, jnp.asarray(test.y))))
+
+    silos = range(len(federations[0].silos))
+    return np.array([[of_silo(s, k) for k in silos] for s in range(len(federations))])

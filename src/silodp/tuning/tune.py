@@ -1,0 +1,325 @@
+"""Private tuning, silo by silo: the pivot protocol of the paper's appendix, run for real.
+
+    each silo draws its own number of trials, and for each a point of the grid
+    every round: it trains the pivot's model and sends that update, and nothing else;
+                 its trials hear the same broadcast, and are trained besides
+    at the end:  it scores its trials on records set apart, and releases the best one alone
+
+import silodp
+result = silodp.tune(grid={"lam": [0.1, 1, 10]}, data="school", method="mrmtl", epsilon=6)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silodp.engines.checkpoint import Place
+from silodp.engines.execution import Reporter
+from silodp.engines.job import Job, Setting
+from silodp.errors import SilodpError, one_of
+from silodp.methods import MethodEntry, get_method
+from silodp.models import Model
+from silodp.options import RunOptions
+from silodp.prepare import Data, Loaded, Prepared, filled, load, policies_of, prepare_loaded
+from silodp.prepare import grid as options_of
+from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
+from silodp.privacy.trials import Trials
+from silodp.privacy.tuning import Score, Tuning
+from silodp.result import Result, summary
+from silodp.run import job_of
+from silodp.run_results import check_finite, over_silos, result_of
+from silodp.training_run import TrainingRun, Watch
+from silodp.tuning.compared import compared
+from silodp.tuning.costs import costs_of
+from silodp.tuning.search import (
+    are_finite,
+    best_tries,
+    evaluated,
+    picked,
+    points_of,
+    settings_of,
+    trials_of,
+    tries_of,
+)
+from silodp.tuning.set_apart import set_apart
+
+Grid = Mapping[str, Sequence[float]]
+
+_PARTED = (
+    "a silo's training records are parted, whatever they are, into those that are trained on and "
+    "those that trials are scored with; epsilon covers both"
+)
+_SCORED_IN_PUBLIC = (
+    "the records that trials are scored with are public, because declared: epsilon does not cover "
+    "them"
+)
+_SECRET_COUNTS = "how many trials a silo made is a secret of its own, and not shown"
+
+
+def tune(
+    *,
+    grid: Grid,
+    trials: float | None = None,
+    eta: float = 0.0,
+    score: Score = "noisy",
+    score_fraction: float = 0.2,
+    pivot_noise: float = 2.0,
+    compare: bool = False,
+    federation: Data | None = None,
+    custom_model: Model | None = None,
+    keep_models: bool = False,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Result:
+    """Each silo's best model out of a random number of trials, all within its policy.
+
+    Args:
+      grid: hyperparameters, each with the values to try: lr, and those that a silo may have values
+        of its own of (lam, finetune_fraction).
+      trials: mean number of trials of a silo; by default as many as the grid has points.
+      eta: shape of the truncated negative binomial distribution of that number, above -1; infinity
+        is the Poisson distribution.
+      score: "noisy", or "public" if the policies declare the score records public.
+      score_fraction: part of each silo's training records that trials are scored with.
+      pivot_noise: noise of the pivot's training, in units of that of a trial.
+      compare: whether to train as well what else the same epsilon buys: a run that is not tuned,
+        and a naive grid search.
+      federation: as for `run`, and so are the others.
+      **options: fields of `RunOptions`; those that the grid names are the pivot's.
+    """
+    place = None if out is None else Place(Path(out), resume, overwrite)
+    # Of trials, nothing is shown: neither metrics, nor how many of them there are.
+    watch = Watch(reporter or Reporter(), hide=True)
+    asked, *others = options_of(options)
+    if others:
+        raise SilodpError("Tuning is for one setting: what is to be tried goes into the grid.")
+    tuning = _tuning(asked, grid, trials, eta, score, pivot_noise)
+    _check(asked, tuning, score_fraction, compare)
+    loaded = load(asked, federation, watch)
+    apart = _apart(loaded, score_fraction)
+    asked = _completed(asked, loaded, custom_model, tuning)
+    prepared = prepare_loaded([asked], apart, custom_model, watch, tuning)
+    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    bound = asked.metric_bound if prepared.federations[0].metric == "mse" else 1.0
+    job = replace(job_of(prepared), pivot=True, metric_bound=bound)
+    _check_own_models(asked, job)
+
+    def drawn(secret: bytes) -> np.ndarray:
+        """How often each silo tries each point: [seeds, silos, points]."""
+        plans = prepared.plans[0]
+        return np.array([[trials_of(plan, seed, secret) for plan in plans] for seed in seeds])
+
+    def settings(secret: bytes) -> list[Setting]:
+        return settings_of(prepared, drawn(secret))
+
+    training = TrainingRun(prepared, job, settings, place, watch, keep_models=True)
+    watch.stage("choosing")
+    own = drawn(training.secret)
+    noise = [plan.score_noise for plan in prepared.plans[0]]
+    chosen = 1 + best_tries(prepared, job, training, own, noise)
+    trained = training.execution.models
+    assert trained is not None
+    models = picked(trained, chosen)
+    about = {}
+    if tuning.pivot:
+        # It has been released. Else its setting, the first, is trained for nothing.
+        chosen = np.where(are_finite(models), chosen, 0)
+        models = picked(trained, chosen)
+        pivot = over_silos(evaluated(job, trained[0], loaded.federations), loaded.federations)
+        about["pivot_test"] = summary(pivot)
+    by_silo = evaluated(job, models, loaded.federations)
+    watch.stage("comparing costs")
+    about |= _described(prepared, tuning, own, chosen, bool(training.secret))
+    about["costs"] = costs_of(prepared, loaded.federations[0].unit_counts, own.shape[-1])
+    if compare:
+        about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
+    result = result_of(
+        prepared,
+        loaded.federations,
+        0,
+        [job.rounds],
+        by_silo[None],
+        training.seconds,
+        models if keep_models else None,
+    )
+    result = replace(
+        result,
+        tuning=about,
+        assumptions=_assumed(prepared, tuning) + result.assumptions,
+        # How long it took says how many trials there were.
+        seconds={} if training.secret else result.seconds,
+    )
+    check_finite(result)
+    if place is not None:
+        result.write(place.folder)
+    training.close()
+    return result
+
+
+def _tuning(
+    asked: RunOptions,
+    grid: Grid,
+    trials: float | None,
+    eta: float,
+    score: Score,
+    pivot_noise: float,
+) -> Tuning:
+    method = get_method(asked.method)
+    checked = _checked(grid, asked, method)
+    points = math.prod(len(values) for _, values in checked)
+    number = Trials(points if trials is None else trials, eta)
+    return Tuning(number, checked, score, pivot_noise, method.sends)
+
+
+def _checked(
+    grid: Grid, asked: RunOptions, method: MethodEntry
+) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """The grid, each value checked as the option that it is of."""
+    tunable = ("lr", *method.of_silo)
+    if not grid:
+        raise SilodpError("There is nothing to try: give a grid, such as --try lam=0.1,1,10.")
+    for name, values in grid.items():
+        if name not in tunable:
+            raise SilodpError(
+                f"--try {name}: method {asked.method!r} cannot be tuned by it, because it is not "
+                f"a silo's own to choose: use {one_of(name, tunable)}."
+            )
+        if isinstance(values, str) or not len(list(values)):
+            raise SilodpError(f"--try {name}: give one or more numbers, as in {name}=0.1,1.")
+        if len(set(values)) < len(list(values)):
+            raise SilodpError(f"--try {name} has a value twice: give each value once.")
+        for value in values:
+            replace(asked, **{name: value})
+    return tuple((name, tuple(float(v) for v in values)) for name, values in grid.items())
+
+
+def _check(asked: RunOptions, tuning: Tuning, score_fraction: float, compare: bool) -> None:
+    if tuning.score not in get_args(Score):
+        raise SilodpError(f"--score is {tuning.score!r}: choose one of noisy, public.")
+    if not 0 < score_fraction <= 0.5:
+        raise SilodpError(
+            f"--score-fraction is {score_fraction}: give a number above 0, at most 0.5."
+        )
+    if tuning.score == "public" and asked.ledger and (asked.seeds > 1 or asked.first_seed):
+        raise SilodpError(
+            "--score public: every seed has a training set of its own, and so other score records, "
+            "but a silo has declared one part of its records public: with a ledger, leave out "
+            "--seeds and --first-seed."
+        )
+    if not 0 < tuning.pivot_noise < math.inf:
+        raise SilodpError(f"--pivot-noise is {tuning.pivot_noise}: give a number above 0.")
+    for name in ("statistics_share", "metric_share"):
+        if getattr(asked, name):
+            flag = "--" + name.replace("_", "-")
+            raise SilodpError(f"{flag}: tuning does not pay for it yet: leave it out.")
+    if asked.silo_lam is not None:
+        raise SilodpError("--silo-lam: silos find their own lambda by tuning: leave it out.")
+    if asked.engine == "debug":
+        raise SilodpError("--engine debug does not tune: leave it out.")
+    if compare and asked.ledger is not None:
+        raise SilodpError(
+            "--compare trains further runs on the same records, which no ledger is charged for: "
+            "leave out the one or the other."
+        )
+    if tuning.trials.poisson and not tuning.pivot:
+        raise SilodpError(
+            "--eta inf: by the Poisson distribution a silo may try nothing, and would then have no "
+            f"model, because {asked.method!r} has no pivot: give an eta such as 0."
+        )
+
+
+def _apart(loaded: Loaded, score_fraction: float) -> Loaded:
+    """The data with some records set apart, if tuning can be done with them at all."""
+    if loaded.federations[0].by_subject:
+        raise SilodpError(
+            "Tuning protects single records only: leave out --subject-column (people with several "
+            "records are not covered)."
+        )
+    parted = [set_apart(one, score_fraction) for one in loaded.federations]
+    return loaded._replace(federations=parted)
+
+
+def _completed(
+    asked: RunOptions, loaded: Loaded, model: Model | None, tuning: Tuning
+) -> RunOptions:
+    """The options filled in, for a run that is evaluated at its end; refused by policies or not."""
+    first = loaded.federations[0]
+    rounds = asked.rounds or loaded.defaults.rounds
+    asked = replace(asked, rounds=rounds, evaluate_every=rounds)
+    asked = filled(asked, loaded.defaults, model, first.task)
+    policies = policies_of(asked, first.names, first.by_subject)
+    _check_policies(first.names, policies, first.unit_counts.tolist(), tuning)
+    return asked
+
+
+def _check_policies(
+    names: Sequence[str], policies: Sequence[Policy], records: Sequence[int], tuning: Tuning
+) -> None:
+    for silo, policy, n in zip(names, policies, records, strict=True):
+        check_delta(silo, policy, n)
+        if not policy.count_is_public:
+            raise SilodpError(
+                f"Silo {silo!r}: its {RECORD_COUNT} is not public, but scores are means over a "
+                f"part of the records: tuning needs {RECORD_COUNT!r} in public."
+            )
+        if tuning.score == "public" and SCORE_RECORDS not in policy.public:
+            raise SilodpError(
+                f"Silo {silo!r}: its policy does not declare the {SCORE_RECORDS} public: add "
+                f"{SCORE_RECORDS!r} to public, or use --score noisy."
+            )
+
+
+def _check_own_models(asked: RunOptions, job: Job) -> None:
+    """Refuses methods whose silos keep no model: whatever they try, they use the shared one."""
+    zeros = dict.fromkeys(job.method.options, jnp.float32(0))
+    key = jnp.zeros(2, jnp.uint32)
+    _, silo = jax.eval_shape(lambda key: job.begin(job.build(zeros), key, 0), key)
+    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(silo)):
+        raise SilodpError(
+            f"Method {asked.method!r} gives silos no model of their own, so that what one tries by "
+            "itself changes nothing for it: tune a method with personal models, such as mrmtl."
+        )
+
+
+def _assumed(prepared: Prepared, tuning: Tuning) -> list[str]:
+    if not any(plan.private for plan in prepared.plans[0]):
+        return []
+    return [_PARTED if tuning.score == "noisy" else _SCORED_IN_PUBLIC]
+
+
+def _described(
+    prepared: Prepared, tuning: Tuning, drawn: np.ndarray, chosen: np.ndarray, secret: bool
+) -> dict[str, Any]:
+    """What was tried and chosen, as the result shows it."""
+    points = points_of(tuning)
+    found = [None, *(points[one.point] for one in tries_of(drawn))]  # None: the pivot's model
+    about: dict[str, Any] = {
+        "grid": {name: list(values) for name, values in tuning.grid},
+        "trials": tuning.trials.mean,
+        "eta": tuning.trials.shape,
+        "gamma": None if tuning.trials.poisson else tuning.trials.gamma,
+        "score": tuning.score,
+        "score_noise": [plan.score_noise for plan in prepared.plans[0]],
+        "score_records": [len(silo.test) for silo in prepared.federations[0].silos],
+        "pivot_noise": tuning.pivot_noise if tuning.pivot else None,
+        "chosen": [
+            {"silo": name, "per_seed": [found[number] for number in chosen[:, k]]}
+            for k, name in enumerate(prepared.federations[0].names)
+        ],
+    }
+    # The theorem takes their number for secret. Where noise comes from a seed, nothing is.
+    if secret:
+        return about | {"note": _SECRET_COUNTS}
+    return about | {
+        "trials_of_silos": drawn.sum(axis=2).T.tolist(),
+        "settings": len(tries_of(drawn)),
+    }
