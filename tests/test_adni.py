@@ -188,6 +188,7 @@ def test_settings_are_those_of_the_paper():
     assert "acknowledgement" in source.licence
 
 
+@pytest.mark.slow
 def test_private_run(data_dir, cli):
     done = cli("run", "--data", "adni", "--data-dir", data_dir, "--epsilon", "8", "--rounds", "1")
     assert done.exit_code == 0, done.output

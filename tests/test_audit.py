@@ -159,8 +159,8 @@ def test_what_is_not_finite_is_an_alarm():
         ("regression", "local", "add-remove"),
         ("regression", "fedavg", "replace-one"),
         ("binary", "mrmtl", "replace-one"),
-        ("binary", "ditto", "add-remove"),
-        ("multiclass", "ifca+mrmtl", "add-remove"),
+        pytest.param("binary", "ditto", "add-remove", marks=pytest.mark.slow),
+        pytest.param("multiclass", "ifca+mrmtl", "add-remove", marks=pytest.mark.slow),
     ],
 )
 def test_honest_runs_pass(task, method, relation):

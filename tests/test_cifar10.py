@@ -366,6 +366,7 @@ def test_classes_are_public_and_have_names(tmp_path):
     assert federation.declared == ("feature bounds", "class list")
 
 
+@pytest.mark.slow
 def test_a_private_round(tmp_path, cli):
     written(tmp_path, made=batches(100))
     done = cli(

@@ -36,6 +36,7 @@ def has_found_its_groups(result) -> list[bool]:
     return [bool(np.all(of_seed == (group[:, None] == group))) for of_seed in same]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("digits")
 def test_four_groups_are_found_with_privacy():
     options = ROTATED | FEW | {"mask_ratio": 0, "epsilon": 4.0, "keep_models": True}

@@ -36,7 +36,7 @@ def images(n_silos=2, n=40, side=12, seed=0):
     return silodp.Federation("halves", silos, "multiclass", 2)
 
 
-@pytest.mark.parametrize("epsilon", [math.inf, 50.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(math.inf, marks=pytest.mark.slow), 50.0])
 def test_convnets_learn(epsilon):
     result = silodp.run(
         federation=images(), model="convnet", method="fedavg", epsilon=epsilon, rounds=6,
@@ -45,6 +45,7 @@ def test_convnets_learn(epsilon):
     assert result.mean > 0.9
 
 
+@pytest.mark.slow
 def test_a_convnet_takes_the_regulariser_inside_or_outside():
     common = {"federation": images(), "model": "convnet", "rounds": 2, "batch_size": 10}
     for regulariser in ("inside", "outside"):
