@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from silodp.privacy import pld
+from silodp.privacy import parts, pld
 from silodp.privacy.accounting import (
     Accountant,
     Relation,
@@ -295,8 +295,8 @@ WEAK = ComposedDpEvent([GaussianDpEvent(2.5), BoundedRangeDpEvent(0.2)])
 
 
 def test_the_dearest_part_counts():
-    for parts in ([STRONG, WEAK], [WEAK, STRONG], [WEAK, NoOpDpEvent(), STRONG]):
-        event = EitherDpEvent(parts)
+    for events in ([STRONG, WEAK], [WEAK, STRONG], [WEAK, NoOpDpEvent(), STRONG]):
+        event = EitherDpEvent(events)
         for delta in (1e-2, 1e-6):
             assert cost(event, delta) == max(cost(STRONG, delta), cost(WEAK, delta))
         x = np.linspace(-1, 4, 11)
@@ -320,7 +320,7 @@ def test_too_many_ways_are_bounded_together(monkeypatch):
     single, several = cost(event), cost(SelfComposedDpEvent(EitherDpEvent([STRONG, WEAK]), 70))
     assert cost(SelfComposedDpEvent(STRONG, 70)) < several * 1.0001
     assert several < 1.3 * cost(SelfComposedDpEvent(STRONG, 70))
-    monkeypatch.setattr(pld, "_MOST_CHOICES", 1)
+    monkeypatch.setattr(parts, "_MOST_CHOICES", 1)
     assert single * (1 - 1e-4) <= cost(event) <= 1.03 * single
 
 

@@ -30,9 +30,8 @@ from silodp.privacy.sampling import (
 from silodp.privacy.selection import MOST_SELECTING, SelectMechanism, selection_event
 from silodp.privacy.statistics import gaussian_event
 from silodp.privacy.training import training_event
-from silodp.privacy.tuning import Tuning, score_event, tuned_event
+from silodp.privacy.tuning import Tuning, most_trials, score_event, tuned_event
 
-MOST_TRIALS = 20_000
 # Of epsilon: scores then diverge less than training everywhere, and training gets the rest.
 SCORE_SHARE = 0.9
 NOT_PRIVATE = "no privacy was asked for"
@@ -376,25 +375,13 @@ def _draft(
         accountant="",
         unproven=unproven,
         tuning=tuning,
-        most_trials=0 if tuning is None else _most_trials(silo, tuning, chance),
+        most_trials=0 if tuning is None else most_trials(silo, tuning, chance),
     )
     return replace(
         draft,
         statistics_noise=_gaussian_noise(draft, side.statistics_share, 1),
         metric_noise=_gaussian_noise(draft, side.metric_share, len(side.evaluated)),
     )
-
-
-def _most_trials(silo: str, tuning: Tuning, chance: float) -> int:
-    """More trials than this have so small a chance that delta pays for it."""
-    most = tuning.trials.most(chance, MOST_TRIALS)
-    if most is None:
-        raise SilodpError(
-            f"Silo {silo!r} might draw more than {MOST_TRIALS} trials (mean "
-            f"{tuning.trials.mean:g}, eta {tuning.trials.shape:g}), which nobody would wait for: "
-            "give fewer --trials, or a larger --eta."
-        )
-    return most
 
 
 def _gaussian_noise(draft: SiloPlan, share: float, times: int) -> float:

@@ -12,11 +12,8 @@ largest where its terms rise together, which is where 0 and h lie in one directi
 the two sides gives epsilon < 0.
 """
 
-import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from dp_accounting import NeighboringRelation, get_epsilon_gaussian
@@ -27,6 +24,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
 )
 from scipy.stats import binom
 
+from silodp.privacy.parts import choices_of
 from silodp.privacy.steps import (
     ConcentratedSteps,
     EitherSteps,
@@ -53,9 +51,6 @@ _GRID_POINTS = 2**18
 _MOST_STEPS = 10**6
 
 _ROUNDING = 2.0**-52
-
-# More ways in which a record may take part are not gone through one by one.
-_MOST_CHOICES = 64
 
 # The largest loss of tuned steps. The exponentials of twice as much are still floats.
 _MOST_REACH = 300.0
@@ -97,7 +92,7 @@ def resolves(steps: Sequence[Step], delta: float, relation: Relation) -> bool:
 
 def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
     """The epsilon at which the composed pair diverges by `delta`, and so an upper bound."""
-    return max(_epsilon(choice, delta, relation) for choice in _choices(steps))
+    return max(_epsilon(choice, delta, relation) for choice in choices_of(steps))
 
 
 def _epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
@@ -125,7 +120,7 @@ def deltas(steps: Sequence[Step], epsilons: np.ndarray, relation: Relation) -> n
 
 def _profile(steps: Sequence[Step], relation: Relation) -> tuple[Profile, float]:
     """By how much the steps diverge at most, and the loss beyond which that is but rounding."""
-    choices = [merge_unsampled(choice) for choice in _choices(steps)]
+    choices = [merge_unsampled(choice) for choice in choices_of(steps)]
     lost = max(_lost(choice) for choice in choices)
     pairs = [pair for choice in choices if choice for pair in _pairs(choice, relation)]
     curves = [_curve(pmf) for pair in pairs for pmf in {pair._pmf_remove, pair._pmf_add}]
@@ -165,40 +160,6 @@ def _inside(step: Step) -> tuple[tuple[Step, ...], ...]:
         case EitherSteps():
             return step.parts
     return ()
-
-
-def _choices(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """The ways in which a record may take part, each as a list of steps; the dearest counts.
-
-    Where there are too many, steps on parts of the records are left as they are.
-    """
-    choices: list[tuple[Step, ...]] = [()]
-    for step in steps:
-        ways = _ways(step)
-        if len(ways) * len(choices) > _MOST_CHOICES:
-            ways = [(step,)]
-        choices = [(*choice, *way) for choice in choices for way in ways]
-    return [_gathered(choice) for choice in choices]
-
-
-def _ways(step: Step) -> list[tuple[Step, ...]]:
-    """The choices of one step: each time it is repeated, the record may be in another part."""
-    if not isinstance(step, EitherSteps):
-        return [(step,)]
-    parts = [choice for part in step.parts for choice in _choices(part)]
-    others = len(parts) - 1
-    if max(step.repeats, math.comb(step.repeats + others, others)) > _MOST_CHOICES:
-        return [(step,)]
-    chosen = itertools.combinations_with_replacement(parts, step.repeats)
-    return [tuple(itertools.chain.from_iterable(some)) for some in chosen]
-
-
-def _gathered(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The same steps, with like ones counted together."""
-    counts: Counter[Step] = Counter()
-    for step in steps:
-        counts[replace(step, repeats=1)] += step.repeats
-    return tuple(replace(step, repeats=times) for step, times in counts.items())
 
 
 def _most_count(steps: Sequence[Step]) -> int:

@@ -20,8 +20,11 @@ from typing import Literal
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
+from silodp.errors import SilodpError
 from silodp.privacy.events import EitherDpEvent
 from silodp.privacy.trials import Trials
+
+MOST_TRIALS = 20_000
 
 Score = Literal["noisy", "public"]
 """A trial's score: with noise, or from records that are declared public."""
@@ -45,6 +48,18 @@ class Tuning:
     score: Score
     pivot_noise: float
     pivot: bool
+
+
+def most_trials(silo: str, tuning: Tuning, chance: float) -> int:
+    """More trials than this have so small a chance that delta pays for it."""
+    most = tuning.trials.most(chance, MOST_TRIALS)
+    if most is None:
+        raise SilodpError(
+            f"Silo {silo!r} might draw more than {MOST_TRIALS} trials (mean "
+            f"{tuning.trials.mean:g}, eta {tuning.trials.shape:g}), which nobody would wait for: "
+            "give fewer --trials, or a larger --eta."
+        )
+    return most
 
 
 def tuned_event(
