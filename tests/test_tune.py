@@ -330,6 +330,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
         (["--try", "lam=1", "--try", "lam=2"], "given twice"),
         (["--try", "lam=-1"], "--lam is -1.0"),
         (["--try", "lam=nan"], "--lam is nan"),
+        (["--try", "lam=1,inf"], "--lam is infinite, with which method 'mrmtl' would not learn"),
         (["--try", "clip=1,2"], "not a silo's own to choose"),
         (["--try", "finetune_fraction=0.5"], "not a silo's own to choose"),
         (["--try", "lr=0.1", "--method", "fedavg"], "no model of their own"),

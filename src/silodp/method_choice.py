@@ -67,10 +67,15 @@ def _check_finite(
             given |= {f"--silo-{option} of silo {silo!r}": number for silo, number in named}
         infinite = [flag for flag, number in given.items() if math.isinf(number)]
         if infinite and option not in method.infinite:
-            raise SilodpError(
-                f"{infinite[0]} is infinite, with which method {asked.method!r} would not learn: "
-                "give a finite number, or use meanpull or fedavg."
-            )
+            raise must_be_finite(infinite[0], asked.method)
+
+
+def must_be_finite(flag: str, method: str) -> SilodpError:
+    """The refusal of an infinite number."""
+    return SilodpError(
+        f"{flag} is infinite, with which method {method!r} would not learn: give a finite number, "
+        "or use meanpull or fedavg."
+    )
 
 
 def schedule_of(asked: RunOptions, method: MethodEntry) -> Schedule:

@@ -23,6 +23,7 @@ from silodp.engines.checkpoint import Place
 from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
 from silodp.errors import SilodpError, one_of
+from silodp.method_choice import must_be_finite
 from silodp.methods import MethodEntry, get_method
 from silodp.models import Model
 from silodp.options import RunOptions
@@ -199,6 +200,8 @@ def _checked(
             raise SilodpError(f"--try {name} has a value twice: give each value once.")
         for value in values:
             replace(asked, **{name: value})
+            if math.isinf(value) and name not in method.infinite:
+                raise must_be_finite(f"--{name}", asked.method)
     return tuple((name, tuple(float(v) for v in values)) for name, values in grid.items())
 
 
