@@ -98,9 +98,10 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
     keys = pass_keys(key, here, round_number, job.schedule.train, setting.trial)[0]
     select_key = selection_keys(key, here, round_number, setting.trial)[0]
 
+    lr = jnp.float32(setting.lr)
+
     def train(asked, params, towards, strength):
         randomness = draw_pass(keys[asked], group.shape.size(job.parameters))
-        lr = jnp.float32(setting.lr)
         return job.train(
             group.shape, records, data.noise, lr, randomness, params, towards, strength
         )
@@ -108,7 +109,8 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
     def select(candidates):
         return job.select(records, data.noise.select, select_key, candidates)
 
-    return guarded(job.schedule, round_number, train, select)
+    variance = job.variance(group.shape, records, data.noise, lr)
+    return guarded(job.schedule, round_number, train, select, variance)
 
 
 def _metric(job: Job, number: int, silo, params) -> float:

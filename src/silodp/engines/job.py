@@ -16,10 +16,11 @@ from silodp.methods.base import Method, Start
 from silodp.models import Model, with_error_as_loss
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import Schedule, SiloRecords
+from silodp.privacy.queries import Schedule, SiloNoise, SiloRecords
 from silodp.privacy.randomness import init_key, selection_words
 from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
 from silodp.privacy.training import PassShape, Regulariser, training_pass
+from silodp.privacy.update_noise import pass_variance
 from silodp.subjects import by_subject
 
 
@@ -108,6 +109,11 @@ class Job:
         """A training pass of this job; see `training_pass` for the arguments."""
         optimiser = OPTIMISERS[self.optimiser]
         return training_pass(self.unit_model, shape, self.regulariser, optimiser, *args)
+
+    def variance(self, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array) -> Array:
+        """How noisy a training pass of this job is; see `pass_variance`."""
+        deviation = noise.scale / silo.batch
+        return pass_variance(self.optimiser, shape.steps, silo.steps, lr, deviation)
 
     def select(self, silo: SiloRecords, sharpness: Array, key: Array, candidates: Any) -> Array:
         """A private selection of this job, with a key of its own."""

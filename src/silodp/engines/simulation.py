@@ -361,7 +361,8 @@ def _local(
         def select(candidates):
             return job.select(records, noise.select, select_key, candidates)
 
-        queries = guarded(job.schedule, number, train, select)
+        variance = job.variance(shape, records, noise, lr)
+        queries = guarded(job.schedule, number, train, select, variance)
         return job.build(options).local(silo, told, queries)
 
     heavy = job.model.heavy

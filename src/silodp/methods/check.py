@@ -110,9 +110,11 @@ def _try_a_round(
     messages = []
     for place, silo in enumerate(silos):
         with _stage(name, "local", when):
-            answers = guarded(schedule, jnp.int32(0), train, select)
+            answers = guarded(schedule, jnp.int32(0), train, select, jnp.float32(1))
             if when == _PLAIN:
-                answers = Queries(_plainly(name, answers.train), _plainly(name, answers.select))
+                answers = Queries(
+                    _plainly(name, answers.train), _plainly(name, answers.select), answers.variance
+                )
             silos[place], message = method.local(silo, told, answers)
         _check_same(name, "local", "the silo's state", silo, silos[place])
         _check_same(name, "local", "the message", message, message)

@@ -73,7 +73,7 @@ class SiloNoise(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """What a method may ask of one silo in one round: two guarded functions, and nothing more.
+    """What a method may ask of one silo in one round: two guarded functions, and a public number.
 
     Attributes:
       train: params, towards=None, strength=0 -> params. One private training pass from `params`. If
@@ -82,10 +82,13 @@ class Queries(NamedTuple):
       select: candidates, otherwise -> number. Which candidate (models along a leading axis, from
         released models only) suits the silo's records, chosen privately. In rounds in which the
         schedule pays for no selection the answer is `otherwise`, and no record is looked at.
+      variance: that noise alone gives each entry of what one training pass returns; 0 without
+        privacy. It follows from the plan and says nothing about a record.
     """
 
     train: Callable[..., Params]
     select: Callable[[Params, Array], Array]
+    variance: Array | float
 
 
 def guarded(
@@ -93,6 +96,7 @@ def guarded(
     number: Array | int,
     train: Callable[[int, Params, Params | None, Any], Params],
     select: Callable[[Params], Array],
+    variance: Array | float,
 ) -> Queries:
     """The queries of round `number`, each refused when it is asked more often than is paid for.
 
@@ -101,6 +105,7 @@ def guarded(
       number: of the round, from 0; may be traced.
       train: number of the pass within the round, params, towards, strength -> params.
       select: candidates -> number.
+      variance: of a training pass; see `update_noise.pass_variance`.
     """
     trained = itertools.count(1)
     selected = itertools.count(1)
@@ -123,4 +128,4 @@ def guarded(
         paid = number < schedule.select_rounds
         return jax.lax.cond(paid, select, lambda _: otherwise, candidates)
 
-    return Queries(train_once, select_once)
+    return Queries(train_once, select_once, variance)
