@@ -129,6 +129,7 @@ def test_result_of_a_regression(regression):
     assert [(s["records"], s["test_records"]) for s in result["per_silo"]] == [(32, 8)] * 3
     assert [point["round"] for point in result["history"]] == [1, 2, 3, 4, 5]
     assert result["seconds"]["total"] > 0
+    assert result["learned"] is None
     assert {"silodp", "jax", "python"} <= result["versions"].keys()
 
 

@@ -73,7 +73,7 @@ def test_our_own_methods_pass(name, kind):
 
 
 def test_what_is_changed_here_is_sound():
-    check(method())
+    check(method(learned=lambda server: {"model": (server, {"number": server[0]}), "none": 0.5}))
     twice = asking(lambda own, told, queries: queries.train(queries.train(own), told, 0.5))
     check(twice._replace(schedule=lambda rounds: silodp.Schedule(rounds, train=2)))
 
@@ -233,6 +233,10 @@ def test_selecting_from_what_are_no_models(candidates):
         ({"local": lambda own, told, q: own @ own[:2]}, "`local` fails"),
         ({"merge": lambda server, m, w: 1 / 0}, "`merge` fails"),
         ({"personal": lambda own, told: 1 / 0}, "`personal` fails"),
+        ({"learned": lambda server: 1 / 0}, "`learned` fails"),
+        ({"learned": lambda server: server}, "`learned` gives"),
+        ({"learned": lambda server: None}, "`learned` gives NoneType: give a dictionary"),
+        ({"learned": lambda server: {"a": {"b": "c"}}}, "['a']['b'] no array, but a str"),
     ],
 )
 def test_what_no_engine_could_run(changed, said):
@@ -247,6 +251,7 @@ def test_what_no_engine_could_run(changed, said):
         lambda lam: {"local": lambda own, told, q: (q.train(own) if lam > 0 else own, own)},
         lambda lam: {"local": lambda own, told, q: (own * float(own[0]), own)},
         lambda lam: {"local": lambda own, told, q: (q.train(own) if q.variance else own, own)},
+        lambda lam: {"learned": lambda server: {"sign": jnp.ones(3) if server[0] > 0 else server}},
         lambda lam: {"init": lambda s: (s.params, s.params if s.place == 0 else s.params * 2)},
     ],
 )

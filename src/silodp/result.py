@@ -46,6 +46,8 @@ class Result:
       seconds: what took how long.
       versions: of the software.
       tuning: if hyperparameters were tuned: what was tried, what each silo chose, what it cost.
+      learned: what the method found out about the silos, if anything, by name: the mean over seeds,
+        arrays as plain lists.
       models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
     """
 
@@ -63,6 +65,7 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     person: dict[str, float] | None = None
     tuning: dict[str, Any] | None = None
+    learned: dict[str, Any] | None = None
     models: Any = None
 
     @property

@@ -139,6 +139,7 @@ def _trained(
             _metrics(prepared, training, number),
             training.seconds,
             models[number],
+            training.execution.learned[number],
         )
         for number in range(len(settings))
     ]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from silodp.errors import SilodpError
 from silodp.federation import Federation
@@ -33,6 +34,7 @@ def result_of(
     by_silo: np.ndarray,
     seconds: dict[str, float],
     models: Any = None,
+    learned: dict[str, Any] | None = None,
 ) -> Result:
     """The result of a setting.
 
@@ -44,6 +46,7 @@ def result_of(
       by_silo: the metric, [rounds, seeds, silos].
       seconds: what took how long.
       models: the silos' own, if they are kept.
+      learned: what the method found out about the silos: arrays [seeds, ...], by name.
     """
     asked, federation = prepared.asked[number], federations[0]
     plans, policies = prepared.plans[number], prepared.policies[number]
@@ -72,6 +75,7 @@ def result_of(
             for rounds, values in zip(rounds, overall, strict=True)
         ],
         seconds=seconds,
+        learned=_over_seeds(learned) if learned else None,
         models=models,
     )
 
@@ -91,6 +95,23 @@ def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.nda
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
     counts = np.stack([one.test_counts for one in federations])  # [seeds, silos]
     return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+
+
+def _over_seeds(learned: Any) -> Any:
+    """A pytree of arrays [seeds, ...] as dictionaries and lists: the means, to 6 digits."""
+    if isinstance(learned, np.ndarray):
+        return _rounded(np.mean(learned, axis=0, dtype=np.float64).tolist())
+    inside = tree_leaves_with_path(learned, is_leaf=lambda node: node is not learned)
+    if type(learned) in (list, tuple):
+        return [_over_seeds(value) for _, value in inside]
+    return {keystr(path, simple=True): _over_seeds(value) for path, value in inside}
+
+
+def _rounded(values: Any) -> Any:
+    """Numbers in nested lists, to 6 significant digits."""
+    if isinstance(values, list):
+        return [_rounded(value) for value in values]
+    return float(f"{values:.6g}")
 
 
 def _described(prepared: Prepared, number: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Checkpoint(NamedTuple):
         silos].
       state: of that part, as a flat list of arrays.
       models: of the parts before, likewise, if they are kept.
+      learned: what methods found out in the parts before, likewise.
       charge: the run's name in the silos' ledgers; empty without.
       secret: what its noise comes from, so that rounds which are done again are the same ones;
         empty if that is a seed.
@@ -39,6 +40,7 @@ class Checkpoint(NamedTuple):
     history: list[np.ndarray]
     state: list[np.ndarray]
     models: list[list[np.ndarray]]
+    learned: list[list[np.ndarray]]
     charge: str
     secret: bytes
 
@@ -52,6 +54,7 @@ class Place:
         self.charge = ""  # the run's name in the silos' ledgers, if it has one
         self.secret = b""  # what its noise comes from, if not a seed
         self.models: list[list[np.ndarray]] = []  # of finished parts, if they are kept
+        self.learned: list[list[np.ndarray]] = []  # likewise, always
         check_writable(folder)
         if not overwrite and (folder / RESULT_FILE).exists():
             raise SilodpError(
@@ -102,12 +105,14 @@ class Place:
             "parts": len(history),
             "leaves": len(state),
             "models": [len(leaves) for leaves in self.models],
+            "learned": [len(leaves) for leaves in self.learned],
             "charge": self.charge,
             "secret": self.secret.hex(),
         }
         arrays = {f"history{i}": a for i, a in enumerate(history)}
         arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
-        arrays |= {f"model{i}_{j}": a for i, of in enumerate(self.models) for j, a in enumerate(of)}
+        for name, kept in (("model", self.models), ("learned", self.learned)):
+            arrays |= {f"{name}{i}_{j}": a for i, of in enumerate(kept) for j, a in enumerate(of)}
         handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=_TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -147,16 +152,21 @@ def load(folder: Path) -> Checkpoint | None:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
+
+            def of_parts(name: str, leaves: list[int]) -> list[list[np.ndarray]]:
+                return [
+                    [file[f"{name}{i}_{j}"] for j in range(number)]
+                    for i, number in enumerate(leaves)
+                ]
+
             return Checkpoint(
                 about["fingerprint"],
                 about["chunk"],
                 about["round"],
                 [file[f"history{i}"] for i in range(about["parts"])],
                 [file[f"state{i}"] for i in range(about["leaves"])],
-                [
-                    [file[f"model{i}_{j}"] for j in range(number)]
-                    for i, number in enumerate(about["models"])
-                ],
+                of_parts("model", about["models"]),
+                of_parts("learned", about["learned"]),
                 about["charge"],
                 bytes.fromhex(about["secret"]),
             )

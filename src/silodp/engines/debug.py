@@ -47,10 +47,10 @@ def run_debug(
     setting: Setting,
     evaluate_every: int,
     report: Callable[[int, np.ndarray], None],
-) -> Any:
+) -> tuple[Any, dict[str, Any]]:
     """One run; calls report(round, metric of each silo) after every so many rounds.
 
-    Returns the personal models, as a pytree with a leading axis of silos.
+    Returns the personal models, as a pytree with a leading axis of silos, and what was learned.
     """
     with jax.disable_jit():
         return _run(job, seed, federation, setting, evaluate_every, report)
@@ -84,7 +84,9 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
             report(number + 1, np.array(metrics))
     told = method.broadcast(server)
     models = [own.personal(state, told) for own, state in zip(at_silo, states, strict=True)]
-    return jax.tree.map(lambda *silos: np.stack(silos), *models)
+    with _stage("(server)", job.rounds, "what was learned"):
+        learned = jax.tree.map(np.asarray, method.learned(server))
+    return jax.tree.map(lambda *silos: np.stack(silos), *models), learned
 
 
 def _queries(job: Job, federation: Federation, setting: Setting, key, place: int, number: int):

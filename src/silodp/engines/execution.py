@@ -51,18 +51,54 @@ class Execution(NamedTuple):
       rounds: at which the metric was evaluated.
       metrics: [evaluations, seeds, settings, silos].
       models: of each setting, if asked for: a pytree with leading axes [seeds, silos].
+      learned: of each setting, what its method found out: leaves have a leading axis [seeds].
       seconds: for compiling and for training.
     """
 
     rounds: list[int]
     metrics: np.ndarray
     models: list[Any] | None
+    learned: list[dict[str, Any]]
     seconds: dict[str, float]
 
 
 class _Part(NamedTuple):
     seeds: slice
     settings: list[int]
+
+
+class _Kept:
+    """A pytree of each finished part, with leading axes [seeds, settings].
+
+    Attributes:
+      leaves: of each part, as a checkpoint keeps them.
+    """
+
+    def __init__(self, leaves: Sequence[list[np.ndarray]]):
+        """Those of the parts that were finished before an interruption."""
+        self.leaves = list(leaves)
+        self._structure = jax.tree.structure(())
+
+    def add(self, tree: Any) -> None:
+        """Of one part more; all have one structure."""
+        self._structure = jax.tree.structure(tree)
+        self.leaves.append(checkpoint.flatten(tree))
+
+    def joined(self, parts: list[_Part]) -> list[Any]:
+        """Of each setting, that of all seeds: leaves [seeds, ...]."""
+        # The last part is never finished before an interruption: the structure is known.
+        by_setting: dict[int, dict[int, list[np.ndarray]]] = {}
+        for part, leaves in zip(parts, self.leaves, strict=True):
+            for place, setting in enumerate(part.settings):
+                own = [leaf[:, place] for leaf in leaves]
+                by_setting.setdefault(setting, {})[part.seeds.start] = own
+        return [
+            jax.tree.unflatten(
+                self._structure,
+                [np.concatenate(a) for a in zip(*by_setting[setting].values(), strict=True)],
+            )
+            for setting in sorted(by_setting)
+        ]
 
 
 def execute(
@@ -90,13 +126,15 @@ def execute(
     rounds = evaluated_rounds(job.rounds, evaluate_every)
     if engine == "debug":
         start = time.perf_counter()
-        metrics, models = _debug(job, seeds, federations, settings, rounds, reporter)
+        metrics, models, learned = _debug(job, seeds, federations, settings, rounds, reporter)
         seconds = {"train": time.perf_counter() - start}
-        return Execution(rounds, metrics, models if keep_models else None, seconds)
+        return Execution(rounds, metrics, models if keep_models else None, learned, seconds)
 
     metrics = np.full((len(rounds), len(seeds), len(settings), len(federations[0].silos)), np.nan)
     parts = _parts(job, federations, settings)
-    models = _restored(job, at.models) if at else []
+    models, learned = _Kept(at.models if at else []), _Kept(at.learned if at else [])
+    if place is not None:
+        place.models, place.learned = models.leaves, learned.leaves
     seconds = {"compile": 0.0, "train": 0.0}
     histories = list(at.history) if at else []
     for number, part in enumerate(parts):
@@ -109,14 +147,14 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        if place is not None:
-            place.models = [checkpoint.flatten(trained) for trained in models]
         state = _train(simulation, number, len(parts), rounds, at, histories, place, reporter)
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
         if keep_models:
-            models.append(simulation.personal_models(state))
-    return Execution(rounds, metrics, _joined(models, parts) if keep_models else None, seconds)
+            models.add(simulation.personal_models(state))
+        learned.add(simulation.learned(state))
+    own = models.joined(parts) if keep_models else None
+    return Execution(rounds, metrics, own, learned.joined(parts), seconds)
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
@@ -234,11 +272,11 @@ def _debug(
     settings: Sequence[Setting],
     rounds: list[int],
     reporter: Reporter,
-) -> tuple[np.ndarray, list[Any]]:
-    """Metrics [evaluations, seeds, settings, silos], and of each setting the models."""
+) -> tuple[np.ndarray, list[Any], list[dict[str, Any]]]:
+    """Metrics [evaluations, seeds, settings, silos], and of each setting models and learned."""
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
-    models: list[list[Any]] = [[] for _ in settings]
+    kept: list[list[Any]] = [[] for _ in settings]
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     reporter.stage("training")
     for number, (s, r) in enumerate(runs):
@@ -249,8 +287,9 @@ def _debug(
                 number * job.rounds + done, len(runs) * job.rounds, float(metric.mean())
             )
 
-        models[r].append(run_debug(job, seeds[s], federations[s], settings[r], rounds[0], report))
-    return metrics, [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in models]
+        kept[r].append(run_debug(job, seeds[s], federations[s], settings[r], rounds[0], report))
+    stacked = [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in kept]
+    return metrics, [models for models, _ in stacked], [learned for _, learned in stacked]
 
 
 def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setting]) -> list[_Part]:
@@ -291,22 +330,3 @@ def _at_once(total: int, most: float) -> int:
 
 def _blocks(total: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, total)) for start in range(0, total, max(1, size))]
-
-
-def _joined(models: list[Any], parts: list[_Part]) -> list[Any]:
-    """Of each setting, the models of all seeds: leaves [seeds, silos, ...]."""
-    by_setting: dict[int, dict[int, Any]] = {}
-    for part, trained in zip(parts, models, strict=True):
-        for place, setting in enumerate(part.settings):
-            own = jax.tree.map(lambda a, place=place: a[:, place], trained)
-            by_setting.setdefault(setting, {})[part.seeds.start] = own
-    return [
-        jax.tree.map(lambda *seeds: np.concatenate(seeds), *by_setting[setting].values())
-        for setting in sorted(by_setting)
-    ]
-
-
-def _restored(job: Job, saved: Sequence[list[np.ndarray]]) -> list[Any]:
-    """The models of the parts that were finished before an interruption."""
-    like = jax.tree.structure(jax.eval_shape(job.model.init, jax.random.key(0)))
-    return [jax.tree.unflatten(like, leaves) for leaves in saved]

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
 from silodp.federation import Federation
+from silodp.methods.base import Method
 from silodp.models import Model, bounded_score
 from silodp.privacy.queries import SiloRecords, guarded
 from silodp.privacy.randomness import (
@@ -147,6 +148,14 @@ class Simulation:
         ]
         joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *models)
         return jax.tree.map(self._in_order, joined)
+
+    def learned(self, state: State) -> dict[str, Any]:
+        """What each run's method found out: leaves are [seeds, settings, ...]."""
+        _, knobs, keys, _ = self._fixed
+        found = _of_each_server(
+            self._job, lambda m: m.learned, state.server, knobs, len(keys), self._servers
+        )
+        return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], found)
 
     def _in_order(self, by_group: Array) -> np.ndarray:
         """[seeds, silos by group, settings, ...] -> [seeds, settings, silos, ...]."""
@@ -291,14 +300,29 @@ def _of_servers(knobs: Knobs, servers: int) -> Knobs:
 
 def _told(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
     """What each run's silos are told: [seeds, settings, ...]."""
+    return _of_each_server(job, lambda m: m.broadcast, server, knobs, num_seeds, servers)
+
+
+def _of_each_server(
+    job: Job,
+    function: Callable[[Method], Callable],
+    server,
+    knobs: Knobs,
+    num_seeds: int,
+    servers: int,
+):
+    """What that function of the method gives: [seeds, settings, ...].
+
+    Settings that have no server show what their pivot's gives.
+    """
 
     def of_run(server, options):
-        return job.build(options).broadcast(server)
+        return function(job.build(options))(server)
 
     own = _of_servers(knobs, servers)
     by_setting = jax.vmap(of_run, axis_size=len(own.lr))
-    told = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
-    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), told) if servers > 1 else told
+    given = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
+    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), given) if servers > 1 else given
 
 
 def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):

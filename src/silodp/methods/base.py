@@ -38,6 +38,11 @@ class Start(NamedTuple):
     round: Array | int = 0
 
 
+def nothing_learned(server: Server) -> dict[str, Any]:
+    """Of a method that finds out nothing about the silos but models."""
+    return {}
+
+
 class Method(NamedTuple):
     """One way for silos to learn together.
 
@@ -49,6 +54,8 @@ class Method(NamedTuple):
       merge: server, messages (each with a leading axis of silos), weights -> server. Runs at the
         server, which sees only messages. A silo of weight 0 has no say.
       personal: silo, broadcast -> the model that the silo uses.
+      learned: server -> what it found out about the silos, from released messages alone, by name:
+        arrays or pytrees of arrays. Asked for once, at the end of a run.
     """
 
     schedule: Callable[[int], Schedule]
@@ -57,6 +64,7 @@ class Method(NamedTuple):
     local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
     merge: Callable[[Server, Message, Array], Server]
     personal: Callable[[Silo, Broadcast], Params]
+    learned: Callable[[Server], dict[str, Any]] = nothing_learned
 
 
 def one_pass_a_round(rounds: int) -> Schedule:

@@ -126,6 +126,9 @@ def _try_a_round(
     with _stage(name, "personal", when):
         own = method.personal(silos[0], method.broadcast(merged))
     _check_same(name, "personal", "the model", params, own)
+    with _stage(name, "learned", when):
+        learned = method.learned(merged)
+    _check_learned(name, learned)
 
 
 def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,12 +149,7 @@ def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_same(name: str, function: str, what: str, before: Any, after: Any) -> None:
     """Refuses another structure, shape or dtype, and what is no array."""
-
-    def kinds(tree: Any) -> list[str]:
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        return [f"{jax.tree_util.keystr(path)} {_kind(leaf)}".strip() for path, leaf in leaves]
-
-    pairs = zip_longest(kinds(before), kinds(after), fillvalue="nothing")
+    pairs = zip_longest(_kinds(before), _kinds(after), fillvalue="nothing")
     changed = [(old, new) for old, new in pairs if old != new or _NO_ARRAY in new]
     if not changed and jax.tree.structure(before) != jax.tree.structure(after):
         changed = [(jax.tree.structure(before), jax.tree.structure(after))]
@@ -160,6 +158,23 @@ def _check_same(name: str, function: str, what: str, before: Any, after: Any) ->
             f"Method {name!r}: `{function}` changes {what}: {changed[0][0]} becomes "
             f"{changed[0][1]}; keep its structure, shapes and dtypes."
         )
+
+
+def _check_learned(name: str, learned: Any) -> None:
+    """Refuses what cannot be kept in a result."""
+    named = isinstance(learned, dict) and all(isinstance(key, str) for key in learned)
+    wrong = [kind for kind in _kinds(learned) if _NO_ARRAY in kind]
+    if not named or wrong:
+        raise SilodpError(
+            f"Method {name!r}: `learned` gives {wrong[0] if wrong else type(learned).__name__}: "
+            "give a dictionary of arrays by name, or of pytrees of arrays."
+        )
+
+
+def _kinds(tree: Any) -> list[str]:
+    """Of all leaves, such as ['w'] float32[4]."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [f"{jax.tree_util.keystr(path)} {_kind(leaf)}".strip() for path, leaf in leaves]
 
 
 def _kind(leaf: Any) -> str:
