@@ -25,7 +25,7 @@ def reporting(train):
 
     def local(own, told, queries):
         update = difference(queries.train(told), told) if train else jnp.zeros_like(told)
-        return update.at[-1].set(queries.variance), ()
+        return update.at[-1].set(queries.noise.variance), ()
 
     def build(rounds):
         return Method(

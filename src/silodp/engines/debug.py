@@ -111,8 +111,8 @@ def _queries(job: Job, federation: Federation, setting: Setting, key, place: int
     def select(candidates):
         return job.select(records, data.noise.select, select_key, candidates)
 
-    variance = job.variance(group.shape, records, data.noise, lr)
-    return guarded(job.schedule, round_number, train, select, variance)
+    noise = job.pass_noise(group.shape, records, data.noise, lr)
+    return guarded(job.schedule, round_number, train, select, noise)
 
 
 def _metric(job: Job, number: int, silo, params) -> float:

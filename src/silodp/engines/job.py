@@ -16,11 +16,11 @@ from silodp.methods.base import Method, Start
 from silodp.models import Model, with_error_as_loss
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import Schedule, SiloNoise, SiloRecords
+from silodp.privacy.queries import PassNoise, Schedule, SiloNoise, SiloRecords
 from silodp.privacy.randomness import init_key, selection_words
 from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
 from silodp.privacy.training import PassShape, Regulariser, training_pass
-from silodp.privacy.update_noise import pass_variance
+from silodp.privacy.update_noise import pass_noise
 from silodp.subjects import by_subject
 
 
@@ -110,10 +110,11 @@ class Job:
         optimiser = OPTIMISERS[self.optimiser]
         return training_pass(self.unit_model, shape, self.regulariser, optimiser, *args)
 
-    def variance(self, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array) -> Array:
-        """How noisy a training pass of this job is; see `pass_variance`."""
-        deviation = noise.scale / silo.batch
-        return pass_variance(self.optimiser, shape.steps, silo.steps, lr, deviation)
+    def pass_noise(
+        self, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array
+    ) -> PassNoise:
+        """How uncertain a training pass of this job is."""
+        return pass_noise(self.optimiser, shape.steps, silo, noise, lr)
 
     def select(self, silo: SiloRecords, sharpness: Array, key: Array, candidates: Any) -> Array:
         """A private selection of this job, with a key of its own."""

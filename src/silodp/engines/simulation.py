@@ -385,8 +385,8 @@ def _local(
         def select(candidates):
             return job.select(records, noise.select, select_key, candidates)
 
-        variance = job.variance(shape, records, noise, lr)
-        queries = guarded(job.schedule, number, train, select, variance)
+        of_pass = job.pass_noise(shape, records, noise, lr)
+        queries = guarded(job.schedule, number, train, select, of_pass)
         return job.build(options).local(silo, told, queries)
 
     heavy = job.model.heavy

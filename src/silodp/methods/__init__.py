@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
+from silodp.methods.ebmtl import ebmtl
 from silodp.methods.entry import MethodEntry, merging
 from silodp.methods.fedavg import fedavg
 from silodp.methods.finetune import finetune
@@ -23,6 +24,13 @@ ONE_PASS = "1 training pass a round"
 SELECTIONS = "1 selection in each of the first rounds"
 
 METHODS: dict[str, MethodEntry] = {
+    "ebmtl": MethodEntry(
+        "personal models; how much each keeps of its own is learned from released updates",
+        ONE_PASS,
+        ebmtl,
+        own={"average": 1.0},
+        in_clusters=False,
+    ),
     "local": MethodEntry(
         "each silo trains its own model; nothing is sent",
         ONE_PASS,

@@ -20,7 +20,7 @@ from jax.core import Tracer
 from silodp.errors import SilodpError
 from silodp.methods.base import Method, Start
 from silodp.models import Model
-from silodp.privacy.queries import Queries, Schedule, guarded
+from silodp.privacy.queries import PassNoise, Queries, Schedule, guarded
 
 _SILOS = 2
 _NO_ARRAY = "no array, but a "
@@ -110,10 +110,11 @@ def _try_a_round(
     messages = []
     for place, silo in enumerate(silos):
         with _stage(name, "local", when):
-            answers = guarded(schedule, jnp.int32(0), train, select, jnp.float32(1))
+            noise = PassNoise(jnp.float32(1), jnp.float32(1))
+            answers = guarded(schedule, jnp.int32(0), train, select, noise)
             if when == _PLAIN:
                 answers = Queries(
-                    _plainly(name, answers.train), _plainly(name, answers.select), answers.variance
+                    _plainly(name, answers.train), _plainly(name, answers.select), answers.noise
                 )
             silos[place], message = method.local(silo, told, answers)
         _check_same(name, "local", "the silo's state", silo, silos[place])

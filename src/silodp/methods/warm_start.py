@@ -56,10 +56,10 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         fresh = begin(how, number, of_cluster(models, choice))[1]
         own = choose(number < select_rounds, fresh, own)
         told_own = of_cluster(told_then, choice)
-        asked = Queries(train, queries.select, queries.variance)
+        asked = Queries(train, queries.select, queries.noise)
         own, message = then.local(own, told_own, asked)
         # IFCA makes its message from the same answers: no query more.
-        same = Queries(lambda model: answers[0], lambda models, otherwise: choice, queries.variance)
+        same = Queries(lambda model: answers[0], lambda models, otherwise: choice, queries.noise)
         return (how, choice, own), (ifca.local(choice, models, same)[1], message)
 
     def merge(server, messages, weights):

@@ -72,8 +72,21 @@ class SiloNoise(NamedTuple):
     select: Any  # see `selection.sharpness`
 
 
+class PassNoise(NamedTuple):
+    """How uncertain a training pass is. It follows from the plan and says nothing about a record.
+
+    Attributes:
+      variance: that noise alone gives each entry of what the pass returns; 0 without privacy.
+      sampling: the deviation (a norm, over all entries) that the silo's records give it, being one
+        sample of many: at most so much, by the clip; 0 without privacy, when nothing is clipped.
+    """
+
+    variance: Any
+    sampling: Any
+
+
 class Queries(NamedTuple):
-    """What a method may ask of one silo in one round: two guarded functions, and a public number.
+    """What a method may ask of one silo in one round: two guarded functions, and public numbers.
 
     Attributes:
       train: params, towards=None, strength=0 -> params. One private training pass from `params`. If
@@ -82,13 +95,12 @@ class Queries(NamedTuple):
       select: candidates, otherwise -> number. Which candidate (models along a leading axis, from
         released models only) suits the silo's records, chosen privately. In rounds in which the
         schedule pays for no selection the answer is `otherwise`, and no record is looked at.
-      variance: that noise alone gives each entry of what one training pass returns; 0 without
-        privacy. It follows from the plan and says nothing about a record.
+      noise: how uncertain the answer of one training pass is.
     """
 
     train: Callable[..., Params]
     select: Callable[[Params, Array], Array]
-    variance: Array | float
+    noise: PassNoise
 
 
 def guarded(
@@ -96,7 +108,7 @@ def guarded(
     number: Array | int,
     train: Callable[[int, Params, Params | None, Any], Params],
     select: Callable[[Params], Array],
-    variance: Array | float,
+    noise: PassNoise,
 ) -> Queries:
     """The queries of round `number`, each refused when it is asked more often than is paid for.
 
@@ -105,7 +117,7 @@ def guarded(
       number: of the round, from 0; may be traced.
       train: number of the pass within the round, params, towards, strength -> params.
       select: candidates -> number.
-      variance: of a training pass; see `update_noise.pass_variance`.
+      noise: of a training pass; see `update_noise.pass_noise`.
     """
     trained = itertools.count(1)
     selected = itertools.count(1)
@@ -128,4 +140,4 @@ def guarded(
         paid = number < schedule.select_rounds
         return jax.lax.cond(paid, select, lambda _: otherwise, candidates)
 
-    return Queries(train_once, select_once, variance)
+    return Queries(train_once, select_once, noise)

@@ -10,10 +10,40 @@ import optax
 from jax import Array
 
 from silodp.optimisers import OPTIMISERS, Optimiser
+from silodp.privacy.queries import PassNoise, SiloNoise, SiloRecords
 
 # Of noise through Adam: they give each variance to within about 1% (a standard deviation).
 _PATHS = 20_000
 _SHORTEST = 64
+
+
+def pass_noise(
+    optimiser: Optimiser, most_steps: int, silo: SiloRecords, noise: SiloNoise, lr: Array | float
+) -> PassNoise:
+    """How uncertain a training pass of the silo is.
+
+    The mean gradient of n records, each of a norm up to the clip, has a deviation of up to
+    clip / sqrt(n); it is the same in all steps, so that these add up.
+
+    Args:
+      optimiser: of the pass, which begins anew in each; static.
+      most_steps: that any silo takes; static.
+      silo: its public numbers.
+      noise: its privacy.
+      lr: the learning rate.
+    """
+    deviation = noise.scale / silo.batch
+    private = noise.scale > 0
+    gradient = jnp.where(private, noise.clip, 0.0) / jnp.sqrt(silo.count)
+    if optimiser == "adam":  # which divides by the size of the noise
+        gradient = gradient / jnp.where(private, deviation, 1.0)
+        reach = silo.steps
+    else:
+        reach = _of_steps(_unit_reaches(optimiser, _length(most_steps)), silo.steps)
+    return PassNoise(
+        variance=pass_variance(optimiser, most_steps, silo.steps, lr, deviation),
+        sampling=lr * reach * gradient,
+    )
 
 
 def pass_variance(
@@ -37,11 +67,26 @@ def pass_variance(
       lr: the learning rate.
       deviation: of the noise in one step's gradient; 0 without privacy.
     """
-    # Few lengths of tables, since each is compiled.
-    length = max(_SHORTEST, 1 << (most_steps - 1).bit_length())
-    unit = jnp.asarray(_unit_variances(optimiser, length))[steps]
+    unit = _of_steps(_unit_variances(optimiser, _length(most_steps)), steps)
     size = jnp.where(deviation > 0, 1.0, 0.0) if optimiser == "adam" else deviation**2
     return lr**2 * size * unit
+
+
+def _length(most_steps: int) -> int:
+    """Of tables: few lengths, since each is compiled."""
+    return max(_SHORTEST, 1 << (most_steps - 1).bit_length())
+
+
+def _of_steps(table: np.ndarray, steps: Array | int) -> Array:
+    return jnp.asarray(table)[steps]
+
+
+@cache
+def _unit_reaches(optimiser: Optimiser, most_steps: int) -> np.ndarray:
+    """How far 0 to so many steps lead, at a learning rate of 1 and with a gradient of 1."""
+    with jax.ensure_compile_time_eval(), jax.disable_jit(False):
+        squares = np.asarray(_squares(optimiser, most_steps, _constant), np.float64)
+    return np.concatenate([[0.0], np.sqrt(squares)]).astype(np.float32)
 
 
 @cache
@@ -62,6 +107,10 @@ def _unit_variances(optimiser: Optimiser, most_steps: int) -> np.ndarray:
 
 def _noise(step: Array) -> Array:
     return jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (_PATHS,))
+
+
+def _constant(step: Array) -> Array:
+    return jnp.ones(())
 
 
 def _impulse(step: Array) -> Array:

@@ -136,7 +136,7 @@ class _Listening:
         self._strategy, self._first = strategy, first
         self.heard: list[Array] = []
         self.select: Callable[..., Array] = queries.select
-        self.variance = queries.variance
+        self.noise = queries.noise
 
     def train(self, params: Params, towards: Params | None = None, strength=0.0) -> Params:
         adversary = self._adversary

@@ -1,0 +1,90 @@
+"""Eigenvectors of a symmetric matrix that changes little from round to round.
+
+Products of matrices and rotations alone: LAPACK's routines can wait for each other for ever when
+several devices of one processor call them at once. One sweep of Jacobi's rotations a round is
+enough, because it goes on from the eigenvectors of the round before.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+# More are not followed: what silos have in common shows in the largest few.
+MOST_FOLLOWED = 64
+
+
+def first_basis(size: int) -> Array:
+    """Where following the eigenvectors of a [size, size] matrix begins."""
+    return jnp.eye(size, min(size, MOST_FOLLOWED))
+
+
+def follow(matrix: Array, basis: Array) -> tuple[Array, Array]:
+    """Orthonormal columns nearer to eigenvectors than the given ones, and their eigenvalues.
+
+    If there are fewer columns than rows, they turn towards the largest eigenvalues.
+    """
+    if basis.shape[1] < basis.shape[0]:
+        basis = _orthonormal(matrix @ basis)
+    turned, rotation = _sweep(basis.T @ matrix @ basis)
+    return basis @ rotation, jnp.diag(turned)
+
+
+def _sweep(matrix: Array) -> tuple[Array, Array]:
+    """Every pair of rows and columns rotated once: nearer to diagonal, and the rotation."""
+    size = len(matrix)
+    even = size + size % 2  # an odd one out is paired with an empty row
+    matrix = jnp.pad(matrix, (0, even - size))
+    order, half = _next_pairs(even), even // 2
+
+    def turn(rows: Array, cosine: Array, sine: Array) -> Array:
+        first, second = rows[:half], rows[half:]
+        c, s = cosine[:, None], sine[:, None]
+        return jnp.concatenate([c * first - s * second, s * first + c * second])[order]
+
+    def step(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        rows, rotation = state  # the rotation is kept transposed: its rows turn as the matrix's do
+        own = jnp.diag(rows)
+        cosine, sine = _angle(own[:half], own[half:], jnp.diag(rows[:half, half:]))
+        turned = turn(turn(rows, cosine, sine).T, cosine, sine)
+        return turned, turn(rotation, cosine, sine)
+
+    matrix, rotation = jax.lax.fori_loop(0, max(even - 1, 1), step, (matrix, jnp.eye(even)))
+    return matrix[:size, :size], rotation.T[:size, :size]
+
+
+def _angle(first: Array, second: Array, between: Array) -> tuple[Array, Array]:
+    """Cosine and sine of the smaller rotation that makes `between` zero."""
+    flat = between == 0
+    ratio = (second - first) / jnp.where(flat, 1.0, 2.0 * between)
+    sign = jnp.where(ratio >= 0, 1.0, -1.0)
+    tangent = jnp.where(flat, 0.0, sign / (jnp.abs(ratio) + jnp.sqrt(1.0 + ratio**2)))
+    cosine = 1.0 / jnp.sqrt(1.0 + tangent**2)
+    return cosine, tangent * cosine
+
+
+def _next_pairs(even: int) -> np.ndarray:
+    """Who stands where next: as in a tournament, the first stays and the others move on.
+
+    Those at places i and i + even/2 are a pair. After even - 1 moves all have met, and all stand
+    where they began.
+    """
+    half = even // 2
+    above, below = list(range(half)), list(range(half, even))
+    if half > 1:
+        above, below = [above[0], below[0], *above[1:-1]], [*below[1:], above[-1]]
+    return np.array(above + below)
+
+
+def _orthonormal(columns: Array) -> Array:
+    """The columns made orthonormal from left to right (Gram and Schmidt)."""
+    count = columns.shape[1]
+
+    def step(number: Array, columns: Array) -> Array:
+        one = columns[:, number]
+        one = one / jnp.maximum(jnp.linalg.norm(one), 1e-30)
+        after = (jnp.arange(count) > number)[None, :]
+        columns = columns - jnp.where(after, one[:, None] * (one @ columns), 0.0)
+        return columns.at[:, number].set(one)
+
+    return jax.lax.fori_loop(0, count, step, columns)
