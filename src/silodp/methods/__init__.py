@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
-from silodp.methods.ebmtl import ebmtl
+from silodp.methods.ebmtl import Choices, ebmtl
 from silodp.methods.entry import MethodEntry, merging
 from silodp.methods.fedavg import fedavg
 from silodp.methods.finetune import finetune
@@ -28,7 +28,7 @@ METHODS: dict[str, MethodEntry] = {
         "personal models; how much each keeps of its own is learned from released updates",
         ONE_PASS,
         ebmtl,
-        own={"average": 1.0},
+        own=Choices()._asdict(),
         in_clusters=False,
     ),
     "local": MethodEntry(

@@ -41,7 +41,7 @@ POWER, LEAST_POWER, MOST_POWER, POWER_RATE = 10.0, 1.0, 30.0, 0.2
 OF_BOUND = 0.5
 # Where the tests say nothing, a silo's own differences are kept if this share of all directions
 # among silos is found to be real, and dropped if it is less.
-DOUBT = 0.2
+DOUBT, TRUST = 0.2, 4.0
 
 
 class Server(NamedTuple):
@@ -85,13 +85,26 @@ class Silo(NamedTuple):
     noisy: Array  # whether its updates are: without noise it keeps all of its own
 
 
-def ebmtl(rounds: int, average: float = 1.0) -> Method:
-    """Personal models; how much each keeps of its own is learned from released updates.
+class Choices(NamedTuple):
+    """What can be left out, to see what it is worth (docs/ebmtl.md has the numbers).
 
-    Args:
-      rounds: of the run.
+    Attributes:
       average: 0 to use the last round's model in place of the mean over the last rounds.
+      precision: 0 for a mean by the given weights alone.
+      sampling: 0 to take no account of the records' being a sample.
+      only: 1, 2 or 3 for one estimate in place of the mixture: by coordinate, by relations, or as
+        it is.
     """
+
+    average: float = 1.0
+    precision: float = 1.0
+    sampling: float = 1.0
+    only: float = 0.0
+
+
+def ebmtl(rounds: int, **choices: float) -> Method:
+    """Personal models; how much each keeps of its own is learned from released updates."""
+    chosen = Choices(**choices)
 
     def init(start):
         flat, _ = ravel_pytree(start.params)
@@ -107,7 +120,7 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
             average=rows + flat,
             variance=by_silo,
             sampling=by_silo,
-            log_shares=jnp.zeros((3, len(layers.ends))),
+            log_shares=_first_shares(chosen.only, len(layers.ends)),
             power=jnp.float32(POWER),
             basis=basis,
             found=jnp.zeros(basis.shape[1]),
@@ -127,17 +140,18 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
         start = jax.tree.map(lambda leaf: leaf[silo.place], told.start)
         start = choose(noisy, start, silo.own)
         trained = queries.train(start)
-        sent = Update(difference(trained, start), *queries.noise)
+        variance, sampling = queries.noise
+        sent = Update(difference(trained, start), variance, chosen.sampling * sampling)
         return Silo(trained, silo.place, noisy), sent
 
     def merge(state, sent: Update, weights):
         server, example = state
         updates = jax.vmap(lambda one: ravel_pytree(one)[0])(sent.update)
-        return _merged(server, updates, sent, weights, _layers(example)), example
+        return _merged(chosen, server, updates, sent, weights, _layers(example)), example
 
     def personal(silo: Silo, told: Told) -> Params:
         alone = jax.tree.leaves(told.start)[0].shape[0] == 1
-        used = told.average if average and not alone else told.start
+        used = told.average if chosen.average and not alone else told.start
         return choose(silo.noisy, jax.tree.map(lambda leaf: leaf[silo.place], used), silo.own)
 
     def learned(state) -> dict[str, Any]:
@@ -155,16 +169,21 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
     return Method(one_pass_a_round, init, broadcast, train, merge, personal, learned)
 
 
-def _merged(server: Server, updates: Array, sent: Update, weights: Array, layers: Layers) -> Server:
+def _merged(
+    chosen: Choices, server: Server, updates: Array, sent: Update, weights: Array, layers: Layers
+) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
     told = jnp.isfinite(sent.variance)
     noise = jnp.where(told, sent.variance, 0.0)
     tested = jnp.where(told, weights, 0.0)
-    weights = _precise(updates, noise, told, weights, server.round)
+    if chosen.precision:
+        weights = _precise(updates, noise, told, weights, server.round)
     step = weights @ updates
     deviations = updates - step
 
-    log_shares = _tested_shares(server, deviations, sent.sampling, noise, tested, layers)
+    log_shares = server.log_shares
+    if not chosen.only:
+        log_shares = _tested_shares(server, deviations, sent.sampling, noise, tested, layers)
     starts = _starts(server, layers)
     power = _tested_power(server, starts, updates, noise, tested)
 
@@ -215,6 +234,12 @@ def _starts(server: Server, layers: Layers) -> Array:
     return server.mean + jnp.where((server.variance > 0)[:, None], mixed, server.own)
 
 
+def _first_shares(only: float, layers: int) -> Array:
+    """The log-weights of the estimates at first: equal, or of one alone."""
+    logs = jnp.zeros(3) if not only else jnp.where(jnp.arange(3) == only - 1, 0.0, -jnp.inf)
+    return jnp.tile(logs[:, None], (1, layers))
+
+
 def _shares(log_shares: Array) -> Array:
     return jax.nn.softmax(log_shares, axis=0)
 
@@ -232,7 +257,7 @@ def _tested_shares(
     by_layer, pooled = scores(rises, errors, _shares(server.log_shares))
     silos, parameters = deviations.shape
     real = jnp.sum(server.found) / max(min(silos - 1, parameters), 1)
-    doubt = jnp.array([0.0, 0.0, 1.0])[:, None] * 2.0 * (real - DOUBT)
+    doubt = jnp.array([0.0, 0.0, 1.0])[:, None] * TRUST * (real - DOUBT)
     moved = (jnp.tanh(by_layer + doubt) + jnp.tanh(pooled[:, None] + doubt)) / 2.0
     logs = server.log_shares + jnp.where(server.round > 0, RATE * moved, 0.0)
     return jnp.maximum(logs - jnp.max(logs, axis=0), LEAST_LOG)
