@@ -18,6 +18,7 @@ Without noise a silo keeps all of its own: it is local training, to the last bit
 silo. With noise without end it goes FedAvg's path.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from silodp.errors import SilodpError
 from silodp.methods.base import Method, Params, choose, difference, one_pass_a_round
 from silodp.methods.denoising import LEAST_SHARE, coordinate, found, gram, relation, spread
 from silodp.methods.eigenvectors import first_basis, follow
@@ -82,7 +84,7 @@ class Silo(NamedTuple):
 
     own: Params
     place: Array
-    noisy: Array  # whether its updates are: without noise it keeps all of its own
+    noisy: Array  # whether its updates are: without noise, or alone, it keeps all of its own
 
 
 def ebmtl(rounds: int, average: float = 1.0) -> Method:
@@ -92,6 +94,11 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
       rounds: of the run.
       average: 0 to use the last round's model in place of the mean over the last rounds.
     """
+    if average not in (0, 1):
+        raise SilodpError(
+            f"--method-options: average of method 'ebmtl' is {average:g}: give 1 to use the mean "
+            "over the last rounds, or 0 to use the last model."
+        )
 
     def init(start):
         flat, _ = ravel_pytree(start.params)
@@ -115,7 +122,8 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
             kept=jnp.zeros((rounds, start.silos)),
         )
         # The model itself is told as it is, so that its shapes are known.
-        return (server, start.params), Silo(start.params, jnp.int32(start.place), jnp.bool(True))
+        silo = Silo(start.params, jnp.int32(start.place), jnp.bool(start.silos > 1))
+        return (server, start.params), silo
 
     def broadcast(state) -> Told:
         server, example = state
@@ -123,7 +131,7 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
         return Told(rows(_starts(server, _layers(example))), rows(server.average))
 
     def train(silo: Silo, told: Told, queries) -> tuple[Silo, Update]:
-        noisy = queries.noise.variance > 0
+        noisy = (queries.noise.variance > 0) & (_silos(told) > 1)
         start = jax.tree.map(lambda leaf: leaf[silo.place], told.start)
         start = choose(noisy, start, silo.own)
         trained = queries.train(start)
@@ -136,18 +144,15 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
         return _merged(server, updates, sent, weights, _layers(example)), example
 
     def personal(silo: Silo, told: Told) -> Params:
-        alone = jax.tree.leaves(told.start)[0].shape[0] == 1
-        used = told.average if average and not alone else told.start
+        used = told.average if average else told.start
         return choose(silo.noisy, jax.tree.map(lambda leaf: leaf[silo.place], used), silo.own)
 
     def learned(state) -> dict[str, Any]:
         server, example = state
-        kept = server.average - jnp.mean(server.average, axis=0)
-        norms = jnp.maximum(jnp.linalg.norm(kept, axis=1), 1e-30)
-        differs = jnp.sqrt(jnp.mean(kept**2, axis=0))
+        relations, differs = _compared(server.average)
         return {
             "kept": server.kept,
-            "relations": (kept / norms[:, None]) @ (kept / norms[:, None]).T,
+            "relations": relations,
             "differs": ravel_pytree(example)[1](differs),
             "shares": _shares(server.log_shares),
         }
@@ -157,34 +162,38 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
 
 def _merged(server: Server, updates: Array, sent: Update, weights: Array, layers: Layers) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
-    told = jnp.isfinite(sent.variance)
+    # A silo that has no say counts as one that does not say how noisy it is.
+    told = jnp.isfinite(sent.variance) & (weights > 0)
     noise = jnp.where(told, sent.variance, 0.0)
+    bound = jnp.where(told, sent.sampling, 0.0)
     tested = jnp.where(told, weights, 0.0)
     weights = _precise(updates, noise, told, weights, server.round)
     step = weights @ updates
     deviations = updates - step
 
-    log_shares = _tested_shares(server, deviations, sent.sampling, noise, tested, layers)
+    log_shares = _tested_shares(server, deviations, bound, noise, tested, layers)
     starts = _starts(server, layers)
     power = _tested_power(server, starts, updates, noise, tested)
 
     # The noise of U_k - Ubar: that of U_k, which is in the mean as well, and that of the others.
-    fresh = sent.variance * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
-    variance = server.variance + jnp.where(sent.variance > 0, fresh, 0.0)
-    sampling = server.sampling + sent.sampling
+    fresh = noise * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
+    fresh = jnp.where(told, jnp.where(noise > 0, fresh, 0.0), jnp.inf)
+    variance = server.variance + fresh
+    sampling = server.sampling + bound
     own = server.own + deviations
     total = _positive(variance + OF_BOUND * sampling**2 / own.shape[1])
 
-    whitened = own / jnp.sqrt(total)[:, None]
+    known = jnp.isfinite(variance)[:, None]
+    shown = jnp.where(known, own, 0.0)
+    whitened = shown / jnp.sqrt(total)[:, None]
     basis, values = follow(gram(whitened), server.basis)
     seen = found(values, *own.shape)
     related = relation(whitened, basis, seen) * jnp.sqrt(total)[:, None]
-    known = jnp.isfinite(variance)[:, None]
     new = server._replace(
         mean=server.mean + step,
         own=own,
-        related=jnp.where(known, related, 0.0),
-        tau2=spread(own, total),
+        related=related,
+        tau2=spread(shown, total),
         variance=variance,
         sampling=sampling,
         log_shares=log_shares,
@@ -208,6 +217,8 @@ def _estimates(server: Server) -> tuple[Array, Array, Array]:
     return by_coordinate, server.related, jnp.where(known, server.own, 0.0)
 
 
+# Engines ask for models outside of their programs too: there each operation is compiled by itself.
+@partial(jax.jit, static_argnums=1)
 def _starts(server: Server, layers: Layers) -> Array:
     """wbar + Dhat_k."""
     shares = [layers.widened(of_layers) for of_layers in _shares(server.log_shares)]
@@ -273,6 +284,15 @@ def _positive(variances: Array) -> Array:
     return jnp.where(jnp.isfinite(variances), floor, 1e6 * jnp.where(most > 0, most, 1.0))
 
 
+@jax.jit
+def _compared(models: Array) -> tuple[Array, Array]:
+    """Of models [silos, parameters]: cosines between silos, and how much each parameter differs."""
+    apart = models - jnp.mean(models, axis=0)
+    norms = jnp.maximum(jnp.linalg.norm(apart, axis=1, keepdims=True), 1e-30)
+    directions = apart / norms
+    return directions @ directions.T, jnp.sqrt(jnp.mean(apart**2, axis=0))
+
+
 def _kept(begins: Array, trained: Array) -> Array:
     """How much of its own each silo keeps: 0 as in FedAvg, 1 as in local training.
 
@@ -281,6 +301,10 @@ def _kept(begins: Array, trained: Array) -> Array:
     """
     size = jnp.sum(trained**2, axis=1)
     return jnp.where(size > 0, jnp.sum(begins * trained, axis=1) / jnp.where(size > 0, size, 1), 0)
+
+
+def _silos(told: Told) -> int:
+    return jax.tree.leaves(told.start)[0].shape[0]
 
 
 def _layers(params: Params) -> Layers:
