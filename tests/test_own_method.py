@@ -107,7 +107,9 @@ def test_the_other_end_is_fedavg(package):
     for method in (mixture(0.0, AVERAGE), fedavg(AVERAGE)):
         server, silo = method.init(start)
         for _ in range(2):
-            queries = silodp.Queries(lambda params: 0.5 * params + 1, None, PassNoise(0.0, 0.0))
+            queries = silodp.Queries(
+                lambda params: 0.5 * params + 1, None, PassNoise(0.0, 0.0, 0.0, 0.0)
+            )
             silo, message = method.local(silo, method.broadcast(server), queries)
             server = method.merge(server, jnp.stack([message, 3 * message]), jnp.ones(2) / 2)
         shared.append(method.personal(silo, method.broadcast(server)))

@@ -21,7 +21,9 @@ def models(federation=None, **options):
 
 def test_asking_for_more_than_the_schedule_pays_for_is_refused():
     train, select = (lambda asked, params, *_: params), (lambda candidates: jnp.int32(1))
-    queries = guarded(Schedule(10, train=1, select_rounds=2), 0, train, select, PassNoise(0.0, 0.0))
+    queries = guarded(
+        Schedule(10, train=1, select_rounds=2), 0, train, select, PassNoise(0.0, 0.0, 0.0, 0.0)
+    )
     queries.train(0.0)
     with pytest.raises(silodp.SilodpError, match="schedule"):
         queries.train(0.0)
@@ -29,7 +31,7 @@ def test_asking_for_more_than_the_schedule_pays_for_is_refused():
     with pytest.raises(silodp.SilodpError, match="selection 2 of a round"):
         queries.select(jnp.zeros((2, 3)), jnp.int32(0))
     with pytest.raises(silodp.SilodpError, match="pays for 0"):
-        guarded(Schedule(10), 0, train, select, PassNoise(0.0, 0.0)).select(
+        guarded(Schedule(10), 0, train, select, PassNoise(0.0, 0.0, 0.0, 0.0)).select(
             jnp.zeros((2, 3)), jnp.int32(0)
         )
 
@@ -39,7 +41,7 @@ def test_beyond_the_scheduled_rounds_a_selection_does_not_look():
         raise AssertionError("the records were looked at")
 
     queries = guarded(
-        Schedule(10, select_rounds=2), 2, lambda *_: None, select, PassNoise(0.0, 0.0)
+        Schedule(10, select_rounds=2), 2, lambda *_: None, select, PassNoise(0.0, 0.0, 0.0, 0.0)
     )
     with jax.disable_jit():
         assert queries.select(jnp.zeros((2, 3)), jnp.int32(7)) == 7

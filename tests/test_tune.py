@@ -334,6 +334,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
         (["--try", "clip=1,2"], "not a silo's own to choose"),
         (["--try", "finetune_fraction=0.5"], "not a silo's own to choose"),
         (["--try", "lr=0.1", "--method", "fedavg"], "no model of their own"),
+        (["--try", "lr=0.1", "--method", "ebmtl"], "no model of their own"),
         (["--try", "lr=0.1", "--method", "local", "--eta", "inf"], "may try nothing"),
         (["--try", "lam=1", "--trials", "0.5"], "mean number of trials is 0.5"),
         (["--try", "lam=1", "--eta", "-1"], "eta is -1.0"),

@@ -114,7 +114,7 @@ class Job:
         self, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array
     ) -> PassNoise:
         """How uncertain a training pass of this job is."""
-        return pass_noise(self.optimiser, shape.steps, silo, noise, lr)
+        return pass_noise(self.optimiser, shape, silo, noise, lr)
 
     def select(self, silo: SiloRecords, sharpness: Array, key: Array, candidates: Any) -> Array:
         """A private selection of this job, with a key of its own."""

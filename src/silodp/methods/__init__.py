@@ -30,6 +30,7 @@ METHODS: dict[str, MethodEntry] = {
         ebmtl,
         own=Choices()._asdict(),
         in_clusters=False,
+        in_trials=False,
     ),
     "local": MethodEntry(
         "each silo trains its own model; nothing is sent",

@@ -110,7 +110,7 @@ def _try_a_round(
     messages = []
     for place, silo in enumerate(silos):
         with _stage(name, "local", when):
-            noise = PassNoise(jnp.float32(1), jnp.float32(1))
+            noise = PassNoise(*[jnp.float32(1)] * len(PassNoise._fields))
             answers = guarded(schedule, jnp.int32(0), train, select, noise)
             if when == _PLAIN:
                 answers = Queries(

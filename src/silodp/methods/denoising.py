@@ -12,6 +12,8 @@ estimate of D without noise. All is computed from what was released: it costs no
   not shrunk further for the noise within it (docs/ebmtl.md says why).
 """
 
+import math
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -49,10 +51,12 @@ def found(values: Array, silos: int, parameters: int) -> Array:
     """
     beta = silos / parameters
     over = values / parameters - 1.0 - beta
-    beyond = over**2 - 4.0 * beta
-    seen = (over > 0) & (beyond > 0)
-    theta2 = jnp.where(seen, (over + jnp.sqrt(jnp.where(seen, beyond, 0.0))) / 2.0, 1.0)
-    cosine2 = 1.0 - beta * (1.0 + theta2) / (theta2 * (theta2 + beta))
+    edge = 2.0 * math.sqrt(beta)
+    seen = over > edge
+    # No squares of values: with little noise they would be too large.
+    root = jnp.sqrt(jnp.where(seen, over - edge, 0.0)) * jnp.sqrt(jnp.where(seen, over + edge, 0.0))
+    theta2 = jnp.where(seen, (over + root) / 2.0, 1.0)
+    cosine2 = 1.0 - (beta / theta2) * ((1.0 + theta2) / (theta2 + beta))
     return jnp.where(seen, jnp.clip(cosine2, 0.0, 1.0), 0.0)
 
 

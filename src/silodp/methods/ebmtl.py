@@ -18,6 +18,7 @@ Without noise a silo keeps all of its own: it is local training, to the last bit
 silo. With noise without end it goes FedAvg's path.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,19 +27,20 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from silodp.errors import SilodpError
 from silodp.methods.base import Method, Params, choose, difference, one_pass_a_round
 from silodp.methods.denoising import LEAST_SHARE, coordinate, found, gram, relation, spread
 from silodp.methods.eigenvectors import first_basis, follow
 from silodp.methods.free_tests import Layers, products, score, scores
+from silodp.privacy.queries import PassNoise
 
 # How fast a knob follows the free tests: a round moves a log-weight by at most RATE.
 RATE = 0.5
 LEAST_LOG = -6.0  # a weight that has fallen can still come back
 # The mean over rounds: round t counts by t^power, as t -> infinity.
-POWER, LEAST_POWER, MOST_POWER, POWER_RATE = 10.0, 1.0, 30.0, 0.2
-# How far silos' records, another sample of the same kind, would have led elsewhere: the clip bounds
-# it. In all directions together it is taken for half the bound.
-OF_BOUND = 0.5
+POWER, LEAST_POWER, MOST_POWER, POWER_RATE = 10.0, 1.0, 1000.0, 0.5
+# What earlier rounds count, a round later, for how much records' gradients vary.
+MEMORY = 0.97
 # Where the tests say nothing, a silo's own differences are kept if this share of all directions
 # among silos is found to be real, and dropped if it is less.
 DOUBT, TRUST = 0.2, 4.0
@@ -53,7 +55,9 @@ class Server(NamedTuple):
     tau2: Array  # how much silos differ, by parameter
     average: Array  # over the last rounds, of where each silo began
     variance: Array  # V
-    sampling: Array  # how far another sample of records would have led, summed over rounds
+    reach: Array  # how far another sample of records would have led, in units of their spread
+    records: Array  # two sums, whose ratio is the spread (variance) of records' gradients
+    last: Array  # updates of the round before
     log_shares: Array  # of the three estimates, by layer
     power: Array
     basis: Array
@@ -63,11 +67,13 @@ class Server(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a silo sends: its update, and two numbers that its plan alone gives."""
+    """What a silo sends: its update, and what its plan alone says about it.
+
+    The variance is infinite if the silo keeps it to itself.
+    """
 
     update: Params
-    variance: Array  # of the noise in each entry; infinite if the silo keeps it to itself
-    sampling: Array
+    noise: PassNoise
 
 
 class Told(NamedTuple):
@@ -82,7 +88,7 @@ class Silo(NamedTuple):
 
     own: Params
     place: Array
-    noisy: Array  # whether its updates are: without noise it keeps all of its own
+    noisy: Array  # whether its updates are: without noise, or alone, it keeps all of its own
 
 
 class Choices(NamedTuple):
@@ -102,9 +108,20 @@ class Choices(NamedTuple):
     only: float = 0.0
 
 
+def _checked(chosen: Choices) -> Choices:
+    for name, value in chosen._asdict().items():
+        allowed = (0, 1, 2, 3) if name == "only" else (0, 1)
+        if value not in allowed:
+            raise SilodpError(
+                f"--method-options: {name} of method 'ebmtl' is {value:g}: give one of "
+                f"{', '.join(map(str, allowed))}."
+            )
+    return chosen
+
+
 def ebmtl(rounds: int, **choices: float) -> Method:
     """Personal models; how much each keeps of its own is learned from released updates."""
-    chosen = Choices(**choices)
+    chosen = _checked(Choices(**choices))
 
     def init(start):
         flat, _ = ravel_pytree(start.params)
@@ -119,7 +136,9 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             tau2=jnp.zeros_like(flat),
             average=rows + flat,
             variance=by_silo,
-            sampling=by_silo,
+            reach=by_silo,
+            records=jnp.zeros(2),
+            last=rows,
             log_shares=_first_shares(chosen.only, len(layers.ends)),
             power=jnp.float32(POWER),
             basis=basis,
@@ -128,7 +147,8 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             kept=jnp.zeros((rounds, start.silos)),
         )
         # The model itself is told as it is, so that its shapes are known.
-        return (server, start.params), Silo(start.params, jnp.int32(start.place), jnp.bool(True))
+        silo = Silo(start.params, jnp.int32(start.place), jnp.bool(start.silos > 1))
+        return (server, start.params), silo
 
     def broadcast(state) -> Told:
         server, example = state
@@ -136,13 +156,11 @@ def ebmtl(rounds: int, **choices: float) -> Method:
         return Told(rows(_starts(server, _layers(example))), rows(server.average))
 
     def train(silo: Silo, told: Told, queries) -> tuple[Silo, Update]:
-        noisy = queries.noise.variance > 0
+        noisy = (queries.noise.variance > 0) & (_silos(told) > 1)
         start = jax.tree.map(lambda leaf: leaf[silo.place], told.start)
         start = choose(noisy, start, silo.own)
         trained = queries.train(start)
-        variance, sampling = queries.noise
-        sent = Update(difference(trained, start), variance, chosen.sampling * sampling)
-        return Silo(trained, silo.place, noisy), sent
+        return Silo(trained, silo.place, noisy), Update(difference(trained, start), queries.noise)
 
     def merge(state, sent: Update, weights):
         server, example = state
@@ -150,18 +168,15 @@ def ebmtl(rounds: int, **choices: float) -> Method:
         return _merged(chosen, server, updates, sent, weights, _layers(example)), example
 
     def personal(silo: Silo, told: Told) -> Params:
-        alone = jax.tree.leaves(told.start)[0].shape[0] == 1
-        used = told.average if chosen.average and not alone else told.start
+        used = told.average if chosen.average else told.start
         return choose(silo.noisy, jax.tree.map(lambda leaf: leaf[silo.place], used), silo.own)
 
     def learned(state) -> dict[str, Any]:
         server, example = state
-        kept = server.average - jnp.mean(server.average, axis=0)
-        norms = jnp.maximum(jnp.linalg.norm(kept, axis=1), 1e-30)
-        differs = jnp.sqrt(jnp.mean(kept**2, axis=0))
+        relations, differs = _compared(server.average)
         return {
             "kept": server.kept,
-            "relations": (kept / norms[:, None]) @ (kept / norms[:, None]).T,
+            "relations": relations,
             "differs": ravel_pytree(example)[1](differs),
             "shares": _shares(server.log_shares),
         }
@@ -173,8 +188,10 @@ def _merged(
     chosen: Choices, server: Server, updates: Array, sent: Update, weights: Array, layers: Layers
 ) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
-    told = jnp.isfinite(sent.variance)
-    noise = jnp.where(told, sent.variance, 0.0)
+    # A silo that has no say counts as one that does not say how noisy it is.
+    told = jnp.isfinite(sent.noise.variance) & (weights > 0)
+    noise = jnp.where(told, sent.noise.variance, 0.0)
+    reach = jnp.where(told, sent.noise.sampling, 0.0)
     tested = jnp.where(told, weights, 0.0)
     if chosen.precision:
         weights = _precise(updates, noise, told, weights, server.round)
@@ -183,35 +200,38 @@ def _merged(
 
     log_shares = server.log_shares
     if not chosen.only:
-        log_shares = _tested_shares(server, deviations, sent.sampling, noise, tested, layers)
+        log_shares = _tested_shares(server, deviations, reach, noise, tested, layers)
     starts = _starts(server, layers)
     power = _tested_power(server, starts, updates, noise, tested)
 
     # The noise of U_k - Ubar: that of U_k, which is in the mean as well, and that of the others.
-    fresh = sent.variance * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
-    variance = server.variance + jnp.where(sent.variance > 0, fresh, 0.0)
-    sampling = server.sampling + sent.sampling
+    fresh = noise * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
+    fresh = jnp.where(told, jnp.where(noise > 0, fresh, 0.0), jnp.inf)
+    variance = server.variance + fresh
+    records = server.records
+    if chosen.sampling:
+        records = _sums_of_records(server, updates, noise, told, sent.noise)
     own = server.own + deviations
-    total = _positive(variance + OF_BOUND * sampling**2 / own.shape[1])
-
-    whitened = own / jnp.sqrt(total)[:, None]
-    basis, values = follow(gram(whitened), server.basis)
-    seen = found(values, *own.shape)
-    related = relation(whitened, basis, seen) * jnp.sqrt(total)[:, None]
-    known = jnp.isfinite(variance)[:, None]
     new = server._replace(
         mean=server.mean + step,
         own=own,
-        related=jnp.where(known, related, 0.0),
-        tau2=spread(own, total),
         variance=variance,
-        sampling=sampling,
+        reach=server.reach + reach,
+        records=records,
+        last=updates,
         log_shares=log_shares,
         power=power,
-        basis=basis,
-        found=seen,
         round=server.round + 1,
     )
+    total = _uncertainty(new)
+
+    known = jnp.isfinite(variance)[:, None]
+    shown = jnp.where(known, own, 0.0)
+    whitened = shown / jnp.sqrt(total)[:, None]
+    basis, values = follow(gram(whitened), server.basis)
+    seen = found(values, *own.shape)
+    related = relation(whitened, basis, seen) * jnp.sqrt(total)[:, None]
+    new = new._replace(related=related, tau2=spread(shown, total), basis=basis, found=seen)
     begins = _starts(new, layers)
     recent = (power + 1.0) / (server.round + power + 1.0)
     average = server.average + recent * (begins - server.average)
@@ -221,12 +241,14 @@ def _merged(
 
 def _estimates(server: Server) -> tuple[Array, Array, Array]:
     """Of the differences without noise: by coordinate, by relations, and as they are."""
-    total = _positive(server.variance + OF_BOUND * server.sampling**2 / server.own.shape[1])
     known = jnp.isfinite(server.variance)[:, None]
-    by_coordinate = jnp.where(known, coordinate(server.own, total, server.tau2), 0.0)
+    by_coordinate = coordinate(server.own, _uncertainty(server), server.tau2)
+    by_coordinate = jnp.where(known, by_coordinate, 0.0)
     return by_coordinate, server.related, jnp.where(known, server.own, 0.0)
 
 
+# Engines ask for models outside of their programs too: there each operation is compiled by itself.
+@partial(jax.jit, static_argnums=1)
 def _starts(server: Server, layers: Layers) -> Array:
     """wbar + Dhat_k."""
     shares = [layers.widened(of_layers) for of_layers in _shares(server.log_shares)]
@@ -245,14 +267,14 @@ def _shares(log_shares: Array) -> Array:
 
 
 def _tested_shares(
-    server: Server, deviations: Array, sampling: Array, noise: Array, weights: Array, layers: Layers
+    server: Server, deviations: Array, reach: Array, noise: Array, weights: Array, layers: Layers
 ) -> Array:
     """The log-weights of the three estimates, moved towards those along which losses fall."""
     rises, errors = products(deviations, _estimates(server), weights, noise, layers)
     sizes = jnp.diff(jnp.array((0, *layers.ends))) / layers.ends[-1]
     # A silo's records are in its update and in its differences alike: of what they say for more
     # personalisation, so much is true of these records only, and not of others like them.
-    common = OF_BOUND * sizes * jnp.sum(weights * sampling * server.sampling)
+    common = sizes * _spread_of_records(server) * jnp.sum(weights * reach * server.reach)
     rises = rises - common * errors[:, 2] / jnp.where(errors[2, 2] > 0, errors[2, 2], 1.0)
     by_layer, pooled = scores(rises, errors, _shares(server.log_shares))
     silos, parameters = deviations.shape
@@ -261,6 +283,39 @@ def _tested_shares(
     moved = (jnp.tanh(by_layer + doubt) + jnp.tanh(pooled[:, None] + doubt)) / 2.0
     logs = server.log_shares + jnp.where(server.round > 0, RATE * moved, 0.0)
     return jnp.maximum(logs - jnp.max(logs, axis=0), LEAST_LOG)
+
+
+def _sums_of_records(
+    server: Server, updates: Array, noise: Array, told: Array, sent: PassNoise
+) -> Array:
+    """What this round adds to what is known about how much records' gradients vary.
+
+    Batches are drawn anew in every step, so updates vary from round to round by more than their
+    noise: by so much as a batch is smaller than all records, and gradients vary. Rounds in which
+    little is seen of it count little: a regression through 0 on what a variance of 1 would add.
+    """
+    noisy = told & (noise > 0)
+    safe = jnp.where(noisy, noise, 1.0)
+    expected = jnp.where(noisy, sent.batches, 0.0) / safe
+    moved = jnp.sum((updates - server.last) ** 2, axis=1) / 2.0
+    excess = moved / safe - updates.shape[1]
+    fresh = jnp.stack([jnp.sum(expected * excess), jnp.sum(expected**2)])
+    # No gradient is longer than the clip.
+    most = jnp.max(jnp.where(told, sent.clip, 0.0)) ** 2
+    sums = MEMORY * server.records + jnp.where(server.round > 0, fresh, 0.0)
+    return sums.at[0].set(jnp.clip(sums[0], 0.0, most * sums[1]))
+
+
+def _spread_of_records(server: Server) -> Array:
+    """The variance of records' gradients, over all entries together."""
+    seen = server.records[1] > 0
+    return jnp.where(seen, server.records[0] / jnp.where(seen, server.records[1], 1.0), 0.0)
+
+
+def _uncertainty(server: Server) -> Array:
+    """The variance of each entry of D: from noise, and from records' being a sample."""
+    sampled = _spread_of_records(server) * server.reach**2 / server.own.shape[1]
+    return _positive(server.variance + sampled)
 
 
 def _tested_power(
@@ -298,6 +353,15 @@ def _positive(variances: Array) -> Array:
     return jnp.where(jnp.isfinite(variances), floor, 1e6 * jnp.where(most > 0, most, 1.0))
 
 
+@jax.jit
+def _compared(models: Array) -> tuple[Array, Array]:
+    """Of models [silos, parameters]: cosines between silos, and how much each parameter differs."""
+    apart = models - jnp.mean(models, axis=0)
+    norms = jnp.maximum(jnp.linalg.norm(apart, axis=1, keepdims=True), 1e-30)
+    directions = apart / norms
+    return directions @ directions.T, jnp.sqrt(jnp.mean(apart**2, axis=0))
+
+
 def _kept(begins: Array, trained: Array) -> Array:
     """How much of its own each silo keeps: 0 as in FedAvg, 1 as in local training.
 
@@ -306,6 +370,10 @@ def _kept(begins: Array, trained: Array) -> Array:
     """
     size = jnp.sum(trained**2, axis=1)
     return jnp.where(size > 0, jnp.sum(begins * trained, axis=1) / jnp.where(size > 0, size, 1), 0)
+
+
+def _silos(told: Told) -> int:
+    return jax.tree.leaves(told.start)[0].shape[0]
 
 
 def _layers(params: Params) -> Layers:

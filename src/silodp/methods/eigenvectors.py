@@ -12,6 +12,9 @@ from jax import Array
 
 # More are not followed: what silos have in common shows in the largest few.
 MOST_FOLLOWED = 64
+# Added to all eigenvalues, as a share of their mean, while columns turn: a matrix of too few
+# directions (of zeros, say) would leave columns that are nothing, or all but the same.
+_LIFT = 1e-3
 
 
 def first_basis(size: int) -> Array:
@@ -25,7 +28,10 @@ def follow(matrix: Array, basis: Array) -> tuple[Array, Array]:
     If there are fewer columns than rows, they turn towards the largest eigenvalues.
     """
     if basis.shape[1] < basis.shape[0]:
-        basis = _orthonormal(matrix @ basis)
+        mean = jnp.trace(matrix) / len(matrix)
+        basis = _orthonormal(matrix @ basis + jnp.where(mean > 0, _LIFT * mean, 1.0) * basis)
+    # What rounding has taken in the rounds before: a step of Newton's towards orthonormal columns.
+    basis = 1.5 * basis - 0.5 * basis @ (basis.T @ basis)
     turned, rotation = _sweep(basis.T @ matrix @ basis)
     return basis @ rotation, jnp.diag(turned)
 

@@ -30,6 +30,7 @@ class MethodEntry:
       sends: whether silos send anything.
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
+      in_trials: whether what a silo tries by itself (`silodp tune`) changes the model that it uses.
     """
 
     summary: str
@@ -44,6 +45,7 @@ class MethodEntry:
     convex: bool = False
     sends: bool = True
     in_clusters: bool = True
+    in_trials: bool = True
 
     @property
     def option_names(self) -> tuple[str, ...]:

@@ -32,9 +32,12 @@ class Layers(NamedTuple):
 
 
 def score(rise: Array, variance: Array) -> Array:
-    """z: a sum of inner products in units of its own error; 0 where nothing is noisy."""
-    noisy = variance > 0
-    return jnp.where(noisy, rise / jnp.sqrt(jnp.where(noisy, variance, 1.0)), 0.0)
+    """z: a sum of inner products in units of its own error.
+
+    It is 0 where nothing is noisy, and where either is too large a number to say anything.
+    """
+    known = (variance > 0) & jnp.isfinite(variance) & jnp.isfinite(rise)
+    return jnp.where(known, rise / jnp.sqrt(jnp.where(known, variance, 1.0)), 0.0)
 
 
 def products(

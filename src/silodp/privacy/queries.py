@@ -77,12 +77,17 @@ class PassNoise(NamedTuple):
 
     Attributes:
       variance: that noise alone gives each entry of what the pass returns; 0 without privacy.
-      sampling: the deviation (a norm, over all entries) that the silo's records give it, being one
-        sample of many: at most so much, by the clip; 0 without privacy, when nothing is clipped.
+      sampling: the deviation that the silo's records give it, being one sample of many, if the
+        gradients of records have a deviation of 1; likewise.
+      batches: the variance that drawing batches gives it, if they have a variance of 1; 0 also
+        where each step takes all records, or an epoch parts them.
+      clip: the largest norm of a record's gradient; 0 without privacy.
     """
 
     variance: Any
     sampling: Any
+    batches: Any
+    clip: Any
 
 
 class Queries(NamedTuple):

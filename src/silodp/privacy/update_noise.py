@@ -11,6 +11,7 @@ from jax import Array
 
 from silodp.optimisers import OPTIMISERS, Optimiser
 from silodp.privacy.queries import PassNoise, SiloNoise, SiloRecords
+from silodp.privacy.training import PassShape
 
 # Of noise through Adam: they give each variance to within about 1% (a standard deviation).
 _PATHS = 20_000
@@ -18,31 +19,35 @@ _SHORTEST = 64
 
 
 def pass_noise(
-    optimiser: Optimiser, most_steps: int, silo: SiloRecords, noise: SiloNoise, lr: Array | float
+    optimiser: Optimiser, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array | float
 ) -> PassNoise:
     """How uncertain a training pass of the silo is.
 
-    The mean gradient of n records, each of a norm up to the clip, has a deviation of up to
-    clip / sqrt(n); it is the same in all steps, so that these add up.
+    The mean gradient of its records is the same in all steps, so that these add up; what noise and
+    batches change is new in each.
 
     Args:
       optimiser: of the pass, which begins anew in each; static.
-      most_steps: that any silo takes; static.
+      shape: of the pass; static.
       silo: its public numbers.
       noise: its privacy.
       lr: the learning rate.
     """
     deviation = noise.scale / silo.batch
     private = noise.scale > 0
-    gradient = jnp.where(private, noise.clip, 0.0) / jnp.sqrt(silo.count)
-    if optimiser == "adam":  # which divides by the size of the noise
-        gradient = gradient / jnp.where(private, deviation, 1.0)
-        reach = silo.steps
+    length = _length(shape.steps)
+    if optimiser == "adam":  # which divides by the size of the noise, and hides what batches add
+        reach = silo.steps / jnp.where(private, deviation, 1.0)
+        batches = jnp.zeros_like(deviation)
     else:
-        reach = _of_steps(_unit_reaches(optimiser, _length(most_steps)), silo.steps)
+        reach = _of_steps(_unit_reaches(optimiser, length), silo.steps)
+        drawn = (1.0 - silo.batch / silo.count) / silo.batch if shape.draw != "shuffle" else 0.0
+        batches = lr**2 * _of_steps(_unit_variances(optimiser, length), silo.steps) * drawn
     return PassNoise(
-        variance=pass_variance(optimiser, most_steps, silo.steps, lr, deviation),
-        sampling=lr * reach * gradient,
+        variance=pass_variance(optimiser, shape.steps, silo.steps, lr, deviation),
+        sampling=jnp.where(private, lr * reach / jnp.sqrt(silo.count), 0.0),
+        batches=jnp.where(private, batches, 0.0),
+        clip=jnp.where(private, noise.clip, 0.0),
     )
 
 

@@ -282,11 +282,12 @@ def _check_policies(
 
 
 def _check_own_models(asked: RunOptions, job: Job) -> None:
-    """Refuses methods whose silos keep no model: whatever they try, they use the shared one."""
+    """Refuses methods whose silos keep no model: whatever they try, they use what they are told."""
     zeros = dict.fromkeys(job.method.options, jnp.float32(0))
     key = jnp.zeros(2, jnp.uint32)
     _, silo = jax.eval_shape(lambda key: job.begin(job.build(zeros), key, 0), key)
-    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(silo)):
+    keeps = any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(silo))
+    if not keeps or not job.method.in_trials:
         raise SilodpError(
             f"Method {asked.method!r} gives silos no model of their own, so that what one tries by "
             "itself changes nothing for it: tune a method with personal models, such as mrmtl."
