@@ -55,7 +55,7 @@ class Server(NamedTuple):
     tau2: Array  # how much silos differ, by parameter
     average: Array  # over the last rounds, of where each silo began
     variance: Array  # V
-    reach: Array  # how far another sample of records would have led, in units of their spread
+    sampled: Array  # how far another sample of records would have led, summed over rounds
     records: Array  # two sums, whose ratio is the spread (variance) of records' gradients
     last: Array  # updates of the round before
     log_shares: Array  # of the three estimates, by layer
@@ -136,7 +136,7 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             tau2=jnp.zeros_like(flat),
             average=rows + flat,
             variance=by_silo,
-            reach=by_silo,
+            sampled=by_silo,
             records=jnp.zeros(2),
             last=rows,
             log_shares=_first_shares(chosen.only, len(layers.ends)),
@@ -212,11 +212,12 @@ def _merged(
     if chosen.sampling:
         records = _sums_of_records(server, updates, noise, told, sent.noise)
     own = server.own + deviations
+    sampled = server.sampled + reach * jnp.sqrt(_ratio(records))
     new = server._replace(
         mean=server.mean + step,
         own=own,
         variance=variance,
-        reach=server.reach + reach,
+        sampled=sampled,
         records=records,
         last=updates,
         log_shares=log_shares,
@@ -274,7 +275,8 @@ def _tested_shares(
     sizes = jnp.diff(jnp.array((0, *layers.ends))) / layers.ends[-1]
     # A silo's records are in its update and in its differences alike: of what they say for more
     # personalisation, so much is true of these records only, and not of others like them.
-    common = sizes * _spread_of_records(server) * jnp.sum(weights * reach * server.reach)
+    afresh = reach * jnp.sqrt(_ratio(server.records))
+    common = sizes * jnp.sum(weights * afresh * server.sampled)
     rises = rises - common * errors[:, 2] / jnp.where(errors[2, 2] > 0, errors[2, 2], 1.0)
     by_layer, pooled = scores(rises, errors, _shares(server.log_shares))
     silos, parameters = deviations.shape
@@ -306,16 +308,14 @@ def _sums_of_records(
     return sums.at[0].set(jnp.clip(sums[0], 0.0, most * sums[1]))
 
 
-def _spread_of_records(server: Server) -> Array:
+def _ratio(sums: Array) -> Array:
     """The variance of records' gradients, over all entries together."""
-    seen = server.records[1] > 0
-    return jnp.where(seen, server.records[0] / jnp.where(seen, server.records[1], 1.0), 0.0)
+    return jnp.where(sums[1] > 0, sums[0] / jnp.where(sums[1] > 0, sums[1], 1.0), 0.0)
 
 
 def _uncertainty(server: Server) -> Array:
     """The variance of each entry of D: from noise, and from records' being a sample."""
-    sampled = _spread_of_records(server) * server.reach**2 / server.own.shape[1]
-    return _positive(server.variance + sampled)
+    return _positive(server.variance + server.sampled**2 / server.own.shape[1])
 
 
 def _tested_power(
