@@ -148,6 +148,7 @@ def ebmtl(rounds: int, average: float = 1.0) -> Method:
         return {
             "kept": server.kept,
             "relations": (kept / norms[:, None]) @ (kept / norms[:, None]).T,
+            "sizes": norms,
             "differs": ravel_pytree(example)[1](differs),
             "shares": _shares(server.log_shares),
         }
