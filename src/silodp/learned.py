@@ -51,7 +51,10 @@ def summed_up(
     epsilons: Sequence[float],
     features: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """What a result says of what was learned; nothing of a method that learned something else.
+    """What a result says of what was learned.
+
+    Nothing of one silo alone, of a method that learned something else, and of numbers that are not
+    finite.
 
     Args:
       learned: arrays (or pytrees of them) [seeds, ...], by name.
@@ -63,7 +66,8 @@ def summed_up(
       "silos": [{"silo", "epsilon", "kept"}]; "groups": lists of names; "features" (or "layers"):
       [{"feature", "differs"}], the largest first; "summary": sentences.
     """
-    if not learned.keys() >= NEEDED or not _all_finite(learned):
+    # One silo alone keeps all and nothing: FedAvg and local training are the same.
+    if len(silos) < 2 or not learned.keys() >= NEEDED or not _all_finite(learned):
         return {}
     kept = kept_lately(_mean(learned["kept"]))
     relations, sizes = _mean(learned["relations"]), _mean(learned["sizes"])
@@ -137,8 +141,6 @@ def along_one_line(relations: np.ndarray, sizes: np.ndarray) -> float:
 
 def in_order(relations: np.ndarray) -> list[int]:
     """The places of silos such that those alike are next to each other."""
-    if len(relations) < 2:
-        return list(range(len(relations)))
     return leaves_list(_tree(relations)).tolist()
 
 
@@ -166,8 +168,6 @@ def feature_names(shape: tuple[int, ...], given: Sequence[str] = ()) -> tuple[st
 
 
 def _about_kept(kept: np.ndarray) -> list[str]:
-    if len(kept) == 1:
-        return []  # with nobody to learn from, there is nothing to choose
     low, high = _percent(kept.min()), _percent(kept.max())
     span = f"{low} to {high} %" if low < high else f"{low} %"
     mean = f", {_percent(kept.mean())} % on average" if low < high else ""

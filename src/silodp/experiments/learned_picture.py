@@ -104,11 +104,11 @@ def _draw_relations(result: Result, learned: dict[str, Any], path: Path) -> Path
     )
     axes.grid(False)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1])
-    bar.set_label("cosine: 1 differ from the mean alike, -1 as opposites")
+    bar.set_label("cosine (1: differ from the mean alike; -1: as opposites)")
     start = 0
     for number, group in enumerate(groups, start=1):
         corner = (start - 0.5, start - 0.5)
-        frame = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 2}
+        frame = {"fill": False, "edgecolor": "black", "linewidth": 2.5}
         axes.add_patch(Rectangle(corner, len(group), len(group), **frame))
         start += len(group)
         axes.annotate(
