@@ -26,6 +26,8 @@ LEAST_COSINE = 0.5
 # ... and count only if so much of what silos keep of their own is common to their groups. Silos
 # spread evenly have 0.64 (2 / pi, if along one line, as two halves), be it in one or in many ways.
 LEAST_COMMON = 0.8
+# Fewer lie in groups by chance: six along one line, one time in five at 0.8, one in 25 at 0.9.
+FEW, LEAST_COMMON_OF_FEW = 10, 0.9
 # So much of how silos differ along one line is worth saying.
 _MOSTLY = 0.7
 _MOST_BUDGETS = 4  # to be told one by one
@@ -127,7 +129,8 @@ def groups_of(relations: np.ndarray, sizes: np.ndarray) -> list[list[int]]:
     products = relations * np.outer(sizes, sizes)
     total = float(np.sum(sizes**2))
     common = sum(_between(products[np.ix_(group, group)]) for group in groups)
-    if not total or common < LEAST_COMMON * total:
+    least = LEAST_COMMON_OF_FEW if len(relations) < FEW else LEAST_COMMON
+    if not total or common < least * total:
         return []
     return [group.tolist() for group in sorted(groups, key=lambda group: (-len(group), group[0]))]
 
