@@ -25,9 +25,8 @@ MOST_RELATED = 300  # silos: of more, a table of all pairs would be most of the 
 LEAST_COSINE = 0.5
 # ... and count only if so much of what silos keep of their own is common to their groups. Silos
 # spread evenly have 0.64 (2 / pi, if along one line, as two halves), be it in one or in many ways.
-LEAST_COMMON = 0.8
-# Fewer lie in groups by chance: six along one line, one time in five at 0.8, one in 25 at 0.9.
-FEW, LEAST_COMMON_OF_FEW = 10, 0.9
+# Few silos can have more by chance: six along one line have 0.8 one time in five, 0.9 one in 25.
+LEAST_COMMON = 0.9
 # So much of how silos differ along one line is worth saying.
 _MOSTLY = 0.7
 _MOST_BUDGETS = 4  # to be told one by one
@@ -73,9 +72,10 @@ def summed_up(
         return {}
     kept = kept_lately(_mean(learned["kept"]))
     relations, sizes = _mean(learned["relations"]), _mean(learned["sizes"])
-    groups = groups_of(relations, sizes)
-    named = [[silos[place] for place in group] for group in groups]
     differs = jax.tree.map(_mean, learned["differs"])
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(differs))
+    groups = groups_of(found_beyond_noise(relations, sizes, parameters))
+    named = [[silos[place] for place in group] for group in groups]
     part, parts = "layer", layers_that_differ(differs)
     if features is not None:
         part, parts = "feature", features_that_differ(differs, features)
@@ -112,25 +112,45 @@ def by_budget(epsilons: Sequence[float]) -> dict[str, np.ndarray]:
     }
 
 
-def groups_of(relations: np.ndarray, sizes: np.ndarray) -> list[list[int]]:
+def found_beyond_noise(relations: np.ndarray, sizes: np.ndarray, parameters: int) -> np.ndarray:
+    """[silos, directions]: what silos keep of their own, in the directions that stand out.
+
+    The threshold is that of M. Gavish, D. L. Donoho. The optimal hard threshold for singular values
+    is 4 / sqrt(3). IEEE Transactions on Information Theory, 2014, for noise of unknown size.
+
+    Args:
+      relations: cosines between what silos keep of their own.
+      sizes: how long that is, of each silo.
+      parameters: of the model.
+    """
+    values, vectors = np.linalg.eigh(relations * np.outer(sizes, sizes))
+    values = np.maximum(values, 0.0)
+    few, many = sorted((len(sizes) - 1, parameters))  # the mean is taken off
+    ratio = few / many
+    least = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
+    out = values > least**2 * np.median(values[-few:])
+    return vectors[:, out] * np.sqrt(values[out])
+
+
+def groups_of(own: np.ndarray) -> list[list[int]]:
     """The places of silos that differ from the mean alike, the largest group first.
 
     None where silos lie evenly spread: then some are alike, but no group ends anywhere.
 
     Args:
-      relations: cosines between what silos keep of their own.
-      sizes: how long that is, of each silo.
+      own: [silos, directions], as of `found_beyond_noise`.
     """
-    if len(relations) < 3:  # two are each other's opposites always
+    if len(own) < 4 or not own.size:  # of three, two always lie on one side
         return []
+    products = own @ own.T
+    sizes = np.sqrt(np.maximum(np.diag(products), 1e-60))
+    relations = products / np.outer(sizes, sizes)
     numbers = fcluster(_tree(relations), 1 - LEAST_COSINE, "distance")
     groups = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
     groups = [group for group in groups if len(group) > 1]
-    products = relations * np.outer(sizes, sizes)
-    total = float(np.sum(sizes**2))
+    total = float(np.trace(products))
     common = sum(_between(products[np.ix_(group, group)]) for group in groups)
-    least = LEAST_COMMON_OF_FEW if len(relations) < FEW else LEAST_COMMON
-    if not total or common < least * total:
+    if common < LEAST_COMMON * total:
         return []
     return [group.tolist() for group in sorted(groups, key=lambda group: (-len(group), group[0]))]
 
