@@ -27,6 +27,7 @@ from silodp.options import RunOptions
 RESULT_KEYS = {
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
     *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
+    "learned",
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {

@@ -156,6 +156,13 @@ def test_features_must_keep_to_their_public_bound():
             Federation("f", silos, "regression", feature_bound=bound)
 
 
+def test_feature_names_are_of_all_features():
+    names = ("age", "dose", "sex=f", "sex=m")
+    assert replace(small(), feature_names=names).feature_names == names
+    with pytest.raises(SilodpError, match="3 names for 4 features"):
+        replace(small(), feature_names=names[:3])
+
+
 def test_class_names_are_of_all_classes():
     federation = small("multiclass")
     assert replace(federation, class_names=("a", "b", "c")).class_names == ("a", "b", "c")

@@ -86,6 +86,7 @@ def test_real_federation(real):
     assert federation.names[0] == "school-001"
     assert federation.names[-1] == "school-139"
     assert federation.input_shape == (28,)
+    assert federation.feature_names[3] == "school: free meals"
     assert federation.task == "regression"
     assert (federation.train_counts.min(), federation.train_counts.max()) == (17, 200)
     assert (federation.train_counts + federation.test_counts).sum() == 15362
@@ -187,7 +188,8 @@ def test_seeds_and_fractions(tmp_path):
 
 def test_another_file_of_the_same_layout(tmp_path):
     options = written(tmp_path, *schools(sizes=(5, 6), features=3, dtype="f8"))
-    assert SCHOOL.load(0, replace(options, preprocess="paper")).input_shape == (3,)
+    other = SCHOOL.load(0, replace(options, preprocess="paper"))
+    assert (other.input_shape, other.feature_names) == ((3,), ())
     with pytest.raises(SilodpError, match="3 columns"):
         SCHOOL.load(0, DataOptions(data_dir=tmp_path, preprocess="bounds"))
 

@@ -247,6 +247,8 @@ def test_bounds_leave_nothing_uncovered(tmp_path):
     np.testing.assert_allclose(silo.train.x[:, 0], (rows.age.clip(30, 70) - 50) / 20, atol=1e-6)
     np.testing.assert_allclose(silo.train.y, (rows.score.clip(40, 60) - 40) / 20, atol=1e-6)
     assert not silo.train.x[:, 4].any()  # ward d, which nobody is in
+    assert federation.feature_names[:2] == ("age", "ward=a")
+    assert federation.feature_names[4] == "ward=d"
     assert resolve(
         path, DataOptions(silo_column="site", target="score", **declarations())
     ).defaults.preprocess == ("bounds")

@@ -9,6 +9,7 @@ print(result.mean, result.std, result.epsilons)
 from silodp.advice import Advice, advise
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
+from silodp.learned import draw_learned
 from silodp.methods.base import Method, Start, difference, weighted_mean
 from silodp.methods.entry import MethodEntry, merging
 from silodp.methods.server import Merging
@@ -46,6 +47,7 @@ __all__ = [
     "audit",
     "custom_model",
     "difference",
+    "draw_learned",
     "get_model",
     "merging",
     "plan",

@@ -4,6 +4,7 @@ Every check of the records themselves lives here, so that whatever reaches an en
 whole: finite numbers, one shape, labels that fit the task, no empty silo.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +88,7 @@ class Federation:
       pixels: of images that are kept in one byte a value (dtype uint8), what 0 and 255 stand for.
         They take a quarter of the memory, and become numbers where a model uses them.
       class_names: of a classification, in the order of the labels, where they have names.
+      feature_names: of one record's features, flattened, where they have names.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Federation:
     feature_bound: float | None = None
     pixels: tuple[float, float] | None = None
     class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self):
         silos = tuple(
@@ -258,6 +261,12 @@ def _check_public(federation: Federation) -> None:
         raise SilodpError(
             f"Federation {federation.name!r}: class_names has {len(federation.class_names)} names "
             f"for {classes} classes: name each once, or none."
+        )
+    features, named = math.prod(federation.input_shape), len(federation.feature_names)
+    if named not in (0, features):
+        raise SilodpError(
+            f"Federation {federation.name!r}: feature_names has {named} names for {features} "
+            "features: name each once, or none."
         )
     if bound is not None and not 0 < bound < np.inf:
         raise SilodpError(

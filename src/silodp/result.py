@@ -47,7 +47,7 @@ class Result:
       versions: of the software.
       tuning: if hyperparameters were tuned: what was tried, what each silo chose, what it cost.
       learned: what the method found out about the silos, if anything, by name: the mean over seeds,
-        arrays as plain lists.
+        arrays as plain lists; of `ebmtl` also in words (see `learned.summed_up`).
       models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
     """
 
@@ -110,20 +110,22 @@ class Result:
 def models_file(models: Any, silos: list[str]) -> bytes:
     """The content of `models.npz`: each array of the model [seeds, silos, ...], and the names.
 
-    An array is named after its place in the model, such as "model/conv1/w"; a lone one is "model".
+    Arrays are named as by `array_name`.
     """
-    arrays = {
-        "/".join(
-            ["model", *(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)]
-        ): a
-        for path, a in jax.tree_util.tree_leaves_with_path(models)
-    }
+    leaves = jax.tree_util.tree_leaves_with_path(models)
+    arrays = {array_name(path): array for path, array in leaves}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:  # as np.savez does, which takes not every name
         for name, array in {"silos": np.array(silos), **arrays}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
     return content.getvalue()
+
+
+def array_name(path: tuple[Any, ...]) -> str:
+    """After an array's place in the model, such as "model/conv1/w"; a lone one is "model"."""
+    places = (str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+    return "/".join(["model", *places])
 
 
 def read_result(folder: Path | str) -> Result:

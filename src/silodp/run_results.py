@@ -10,6 +10,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 
 from silodp.errors import SilodpError
 from silodp.federation import Federation
+from silodp.learned import MOST_RELATED, feature_names, summed_up
 from silodp.options import RunOptions
 from silodp.prepare import Prepared, person_guarantee
 from silodp.privacy.policy import RECORD_COUNT, Policy
@@ -75,7 +76,7 @@ def result_of(
             for rounds, values in zip(rounds, overall, strict=True)
         ],
         seconds=seconds,
-        learned=_over_seeds(learned) if learned else None,
+        learned=_learned(prepared, number, learned) if learned else None,
         models=models,
     )
 
@@ -95,6 +96,17 @@ def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.nda
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
     counts = np.stack([one.test_counts for one in federations])  # [seeds, silos]
     return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+
+
+def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:
+    """The means over seeds, and what they say in words, if they are such that we know how."""
+    federation, model = prepared.federations[0], prepared.model
+    features = feature_names(federation.input_shape, federation.feature_names)
+    budgets = [policy.epsilon for policy in prepared.policies[number]]
+    said = summed_up(learned, federation.names, budgets, features if model.linear else None)
+    if said and len(federation.silos) > MOST_RELATED:
+        learned = {name: value for name, value in learned.items() if name != "relations"}
+    return _over_seeds(learned) | said
 
 
 def _over_seeds(learned: Any) -> Any:

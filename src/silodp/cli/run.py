@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     Progress,
@@ -21,6 +22,7 @@ from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_optio
 from silodp.cli.terminal import safe
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
+from silodp.learned import draw_learned, is_summed_up
 from silodp.methods import METHOD_OPTIONS, get_method
 from silodp.methods.entry import read_method_options
 from silodp.options import RunOptions
@@ -115,15 +117,26 @@ def run(
             **given,
         )
     if out is not None:
-        from silodp.experiments.pictures import draw_history
-
-        draw_history([result], out / "history.png")
+        _draw(result, out, overwrite)
     if as_json:
         typer.echo(json.dumps(result.as_json(), indent=2))
     elif not quiet:
         print_results([result])
         if out is not None:
             Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+
+
+def _draw(result: Result, out: Path, overwrite: bool) -> None:
+    """The pictures of a run; those of an overwritten one go, drawn anew or not."""
+    from silodp.experiments.learned_picture import PICTURES
+    from silodp.experiments.pictures import draw_history
+
+    draw_history([result], out / "history.png")
+    if overwrite:
+        for name in PICTURES:
+            (out / name).unlink(missing_ok=True)
+    if is_summed_up(result):
+        draw_learned(result, out)
 
 
 def note_unused(given: dict[str, Any], console: Console) -> None:
@@ -137,7 +150,7 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
 
 
 def print_results(results: list[Result]) -> None:
-    """One row a result; below it, what epsilon does not cover."""
+    """One row a result; below it, what was learned, and what epsilon does not cover."""
     console = Console()
     metric = results[0].metric
     better = "lower" if metric == "mse" else "higher"
@@ -153,6 +166,10 @@ def print_results(results: list[Result]) -> None:
             epsilon_text(result),
         )
     console.print(table)
+    for result in filter(is_summed_up, results):
+        console.print(f"What {safe(result.method)} learned:", highlight=False)
+        for sentence in (result.learned or {})["summary"]:
+            console.print(Padding(safe(sentence), (0, 0, 0, 2)), highlight=False)
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
         if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):
             console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")

@@ -49,6 +49,16 @@ COLUMN_BOUNDS: tuple[tuple[float, float], ...] = (
     *[INDICATOR] * 3,  # denomination of the school: maintained, Church of England, Roman Catholic
     INDICATOR,  # the constant 1
 )
+FEATURE_NAMES: tuple[str, ...] = (
+    *("year 1985", "year 1986", "year 1987"),
+    *("school: free meals", "school: verbal band 1"),
+    *("male", "female"),
+    *(f"verbal band ({number} of 3)" for number in (1, 2, 3)),
+    *(f"ethnic group ({number} of 11)" for number in range(1, 12)),
+    *("school: mixed", "school: male", "school: female"),
+    *("school: maintained", "school: Church of England", "school: Roman Catholic"),
+    "constant 1",
+)
 
 
 def _scale_features(
@@ -101,6 +111,8 @@ def read(seed: int, options: DataOptions) -> Federation:
         # Scores are scaled by their range in every preprocessing.
         declared=("feature bounds", "label range") if preprocess == "bounds" else ("label range",),
         feature_bound=1.0 if preprocess == "bounds" else None,
+        # Another file in the place of School's has columns of which nothing is known.
+        feature_names=FEATURE_NAMES if num_features == len(FEATURE_NAMES) else (),
     )
 
 

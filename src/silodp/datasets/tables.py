@@ -195,6 +195,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         declared=_declared(table, preprocess),
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
         class_names=target.classes,
+        feature_names=table.encoder.feature_names,
     )
 
 

@@ -173,10 +173,11 @@ def ebmtl(rounds: int, **choices: float) -> Method:
 
     def learned(state) -> dict[str, Any]:
         server, example = state
-        relations, differs = _compared(server.average)
+        relations, sizes, differs = _compared(server.average)
         return {
             "kept": server.kept,
             "relations": relations,
+            "sizes": sizes,
             "differs": ravel_pytree(example)[1](differs),
             "shares": _shares(server.log_shares),
         }
@@ -354,12 +355,13 @@ def _positive(variances: Array) -> Array:
 
 
 @jax.jit
-def _compared(models: Array) -> tuple[Array, Array]:
-    """Of models [silos, parameters]: cosines between silos, and how much each parameter differs."""
+def _compared(models: Array) -> tuple[Array, Array, Array]:
+    """Of models [silos, parameters]: cosines between silos, how far from their mean each is, and
+    how much each parameter differs."""
     apart = models - jnp.mean(models, axis=0)
-    norms = jnp.maximum(jnp.linalg.norm(apart, axis=1, keepdims=True), 1e-30)
-    directions = apart / norms
-    return directions @ directions.T, jnp.sqrt(jnp.mean(apart**2, axis=0))
+    norms = jnp.maximum(jnp.linalg.norm(apart, axis=1), 1e-30)
+    directions = apart / norms[:, None]
+    return directions @ directions.T, norms, jnp.sqrt(jnp.mean(apart**2, axis=0))
 
 
 def _kept(begins: Array, trained: Array) -> Array:
