@@ -58,6 +58,7 @@ def asking(how):
         ("mocha", "softmax"),
         ("ifca+mrmtl", "softmax"),
         ("ditto", "convnet"),
+        ("ebmtl", "convnet"),
         ("finetune", "convnet"),
     ],
 )
