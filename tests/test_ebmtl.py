@@ -17,8 +17,9 @@ from silodp.engines import checkpoint
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation, State
 from silodp.methods.base import Start
-from silodp.methods.ebmtl import Update, ebmtl
+from silodp.methods.ebmtl import DOUBT, LEAST_LOG, RATE, Update, _tested_shares, ebmtl
 from silodp.methods.fedavg import fedavg
+from silodp.methods.free_tests import Layers
 from silodp.privacy.queries import PassNoise, Queries
 from silodp.run import job_of
 
@@ -125,6 +126,47 @@ def test_stricter_budgets_keep_less_of_their_own():
     generous, strict = np.split(np.mean(kept, axis=0), 2)
     assert generous.min() > 0.85
     assert 0.1 < strict.max() < 0.65
+
+
+def share_of_own(server):
+    """In what silos begin with, over layers."""
+    return float(jnp.mean(jax.nn.softmax(server.log_shares, axis=0)[2]))
+
+
+def test_losses_tell_whether_differences_are_kept_as_they_are():
+    """Losses that are curved: they rise along noise, and fall along real differences."""
+    variances = np.ones(4)
+    shares = [
+        np.mean(
+            [
+                share_of_own(played(noisy_updates(variances, differ, seed), variances, pull=0.3)[0])
+                for seed in range(5)
+            ]
+        )
+        for differ in (0.0, 3.0)
+    ]
+    assert shares[0] < 0.1
+    assert shares[1] > 0.9
+
+
+def test_where_nothing_is_found_differences_are_doubted():
+    server, told, _ = played(np.zeros((ROUNDS, SILOS, SIZE)), np.ones(4))
+    fallen = max(LEAST_LOG, -(ROUNDS - 1) * RATE * math.tanh(2 * DOUBT))
+    np.testing.assert_allclose(server.log_shares, [[0, 0]] * 2 + [[fallen] * 2], atol=1e-5)
+    np.testing.assert_array_equal(rows(last(told).start), [rows(MODEL)] * 4)
+
+
+def test_what_records_of_one_sample_have_in_common_speaks_for_nothing():
+    variances = np.full(4, 0.3)
+    updates = noisy_updates(variances, 1.0)
+    server, _, _ = played(updates, variances, samplings=[0.5] * 4, pull=0.3)
+    np.testing.assert_allclose(server.sampling, ROUNDS * 0.5, rtol=1e-5)
+    deviations = jnp.asarray(updates[0] - updates[0].mean(axis=0), jnp.float32)
+    given = jnp.full(4, 0.3), jnp.full(4, 0.25), Layers((6, SIZE))
+    moved = jax.jit(_tested_shares, static_argnums=5)
+    logs = [moved(server, deviations, jnp.full(4, sampling), *given) for sampling in (0.0, 0.5)]
+    own = [jax.nn.softmax(log, axis=0)[2] for log in logs]
+    assert (own[1] < own[0]).all()
 
 
 def test_the_mean_is_by_weight_where_noise_is_equal_and_else_by_precision():

@@ -58,7 +58,6 @@ def asking(how):
         ("mocha", "softmax"),
         ("ifca+mrmtl", "softmax"),
         ("ditto", "convnet"),
-        ("ebmtl", "convnet"),
         ("finetune", "convnet"),
     ],
 )
