@@ -14,7 +14,7 @@ from silodp.methods import METHODS, get_method, warm_starts
 from silodp.run import job_of
 
 OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "seeds": 2}
-ONE_PASS = ("fedavg", "finetune", "mrmtl", "meanpull", "mocha")
+ONE_PASS = ("ebmtl", "fedavg", "finetune", "mrmtl", "meanpull", "mocha")
 
 
 @cache

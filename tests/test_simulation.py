@@ -92,7 +92,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
 @pytest.mark.parametrize(
     ("method", "sampling"),
     [
-        ("local", "shuffle"),
+        ("ebmtl", "shuffle"),
         *((method, "poisson") for method in ("mrmtl", "ditto", "mocha", "ifca+mrmtl")),
     ],
 )
