@@ -17,7 +17,7 @@ from silodp.engines import checkpoint
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation, State
 from silodp.methods.base import Start
-from silodp.methods.ebmtl import DOUBT, LEAST_LOG, RATE, Update, _tested_shares, ebmtl
+from silodp.methods.ebmtl import DOUBT, LEAST_LOG, RATE, TRUST, Update, _tested_shares, ebmtl
 from silodp.methods.fedavg import fedavg
 from silodp.methods.free_tests import Layers
 from silodp.privacy.queries import PassNoise, Queries
@@ -32,29 +32,30 @@ SIZE, SILOS, ROUNDS = 10, 4, 20
 # Rounds with made-up updates
 
 
-def played(updates, variances, weights=(0.25,) * SILOS, samplings=(0.0,) * SILOS, pull=0.0):
+def played(updates, variances, weights=(0.25,) * SILOS, sample=(0.0, 0.0, 0.0), pull=0.0):
     """The server after all rounds, what it tells, and what FedAvg's would.
 
     Args:
       updates: [ROUNDS, SILOS, SIZE].
       variances: that silos claim [SILOS].
       weights: [SILOS].
-      samplings: that silos claim [SILOS].
+      sample: sampling, batches and clip, as all silos claim (see PassNoise).
       pull: how much of where a silo begins is taken off its update: with a loss that is curved.
     """
-    given = (updates, variances, weights, samplings, pull)
+    given = (updates, variances, weights, sample, pull)
     return _played(*(np.asarray(a, np.float32) for a in given))
 
 
 @jax.jit
-def _played(updates, variances, weights, samplings, pull):
+def _played(updates, variances, weights, sample, pull):
     method, plain = ebmtl(ROUNDS), fedavg()
     start = Start(MODEL, jnp.zeros(2, jnp.uint32), 0, SILOS)
 
     def step(states, given):
         given = given - pull * rows(method.broadcast(states[0]).start)
         parted = {"a": given[:, :6].reshape(-1, 2, 3), "b": given[:, 6:]}
-        state = method.merge(states[0], Update(parted, variances, samplings), weights)
+        noise = PassNoise(variances, *(jnp.full(SILOS, one) for one in sample))
+        state = method.merge(states[0], Update(parted, noise), weights)
         return (state, plain.merge(states[1], parted, weights)), method.broadcast(state)
 
     first = method.init(start)[0], plain.init(start)[0]
@@ -159,7 +160,7 @@ def test_losses_tell_whether_differences_are_kept_as_they_are():
 
 def test_where_nothing_is_found_differences_are_doubted():
     server, told, _ = played(np.zeros((ROUNDS, SILOS, SIZE)), np.ones(4))
-    fallen = max(LEAST_LOG, -(ROUNDS - 1) * RATE * math.tanh(2 * DOUBT))
+    fallen = max(LEAST_LOG, -(ROUNDS - 1) * RATE * math.tanh(TRUST * DOUBT))
     np.testing.assert_allclose(server.log_shares, [[0, 0]] * 2 + [[fallen] * 2], atol=1e-5)
     np.testing.assert_array_equal(rows(last(told).start), [rows(MODEL)] * 4)
 
@@ -167,14 +168,28 @@ def test_where_nothing_is_found_differences_are_doubted():
 def test_what_records_of_one_sample_have_in_common_speaks_for_nothing():
     variances = np.full(4, 0.3)
     updates = noisy_updates(variances, 1.0)
-    server, _, _ = played(updates, variances, samplings=[0.5] * 4, pull=0.3)
-    np.testing.assert_allclose(server.sampling, ROUNDS * 0.5, rtol=1e-5)
+    server, _, _ = played(updates, variances, pull=0.3)
+    server = server._replace(sampled=jnp.full(4, ROUNDS * 0.5), records=jnp.ones(2))
     deviations = jnp.asarray(updates[0] - updates[0].mean(axis=0), jnp.float32)
     given = jnp.full(4, 0.3), jnp.full(4, 0.25), Layers((6, SIZE))
     moved = jax.jit(_tested_shares, static_argnums=5)
     logs = [moved(server, deviations, jnp.full(4, sampling), *given) for sampling in (0.0, 0.5)]
     own = [jax.nn.softmax(log, axis=0)[2] for log in logs]
     assert (own[1] < own[0]).all()
+
+
+@pytest.mark.parametrize(("clip", "expected"), [(3.0, 4.0), (1.0, 1.0)])
+def test_how_much_records_vary_is_seen_in_how_updates_vary(clip, expected):
+    """Noise of 0.3 and, from batches, 0.1 of the records' variance of 4 (over all entries)."""
+    whole = np.full(4, 0.3 + 0.1 * 4.0 / SIZE)
+    found = []
+    for seed in range(40):
+        updates = noisy_updates(whole, 1.0, seed)
+        server, _, _ = played(updates, np.full(4, 0.3), sample=(0.5, 0.1, clip))
+        found.append(float(server.records[0] / server.records[1]))
+    # Of 40 runs of 30 or so rounds, four silos and ten entries: about 3 each, never below 0.
+    assert np.mean(found) == pytest.approx(expected, abs=1.0)
+    assert max(found) <= clip**2 * 1.001
 
 
 def test_the_mean_is_by_weight_where_noise_is_equal_and_else_by_precision():
@@ -202,7 +217,7 @@ def test_the_mean_over_rounds_counts_late_ones_more():
     assert np.median(moved) == pytest.approx(powers[0], abs=0.02), powers
     # Updates that all go one way: recent rounds count as much as they may.
     server, told, _ = played(np.ones((ROUNDS, 4, SIZE)), [1e-3] * 4)
-    assert server.power == 30
+    assert server.power > 100
     assert 18 < np.mean(rows(last(told).average)) - 0.6 < ROUNDS
 
 
@@ -211,7 +226,7 @@ def test_what_is_used_is_that_mean_or_the_last_model():
     told = last(played(noisy_updates(variances), variances)[1])
     silo = ebmtl(ROUNDS).init(Start(MODEL, None, 2, 4))[1]
     for average, expected in [(1.0, told.average), (0.0, told.start)]:
-        own = ebmtl(ROUNDS, average).personal(silo, told)
+        own = ebmtl(ROUNDS, average=average).personal(silo, told)
         np.testing.assert_array_equal(rows(own), rows(expected)[2])
     assert not np.array_equal(rows(told.average), rows(told.start))
 
@@ -225,7 +240,7 @@ def test_what_is_used_is_that_mean_or_the_last_model():
 )
 def test_nothing_overflows(updates, variances, weights, sampling):
     repeated = np.resize(updates, (ROUNDS, SILOS, SIZE))
-    server, told, _ = played(repeated, variances, weights, [sampling] * 4)
+    server, told, _ = played(repeated, variances, weights, [sampling] * 3)
     check_finite(told, server._replace(variance=0.0))
     assert (server.variance >= 0).all()
     assert (server.found >= 0).all()
@@ -258,13 +273,13 @@ def test_a_silo_tells_its_update_and_what_its_plan_says():
             asked.append(params)
             return jax.tree.map(lambda leaf: 3 * leaf, params)
 
-        noise = PassNoise(jnp.float32(variance), jnp.float32(0.5))
+        noise = PassNoise(jnp.float32(variance), 0.5, 0.25, 1.0)
         after, sent = method.local(silo, told, Queries(train, lambda *_: None, noise))
         (started,) = asked
         begins = MODEL["a"] + (0 if own else 7 * silos)
         np.testing.assert_array_equal(started["a"], begins)
         np.testing.assert_array_equal(sent.update["a"], 2 * begins)
-        assert (sent.variance, sent.sampling) == (variance, 0.5)
+        assert sent.noise == (variance, 0.5, 0.25, 1.0)
         used = method.personal(after, told)["a"]
         np.testing.assert_array_equal(used, 3 * begins if own else begins)
 

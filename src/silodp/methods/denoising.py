@@ -24,11 +24,13 @@ LEAST_SHARE = 1e-3
 def spread(differences: Array, variances: Array) -> Array:
     """tau^2 of each parameter: how much silos really differ in it [parameters].
 
-    Silos count by 1 / V^2, which is what the noise of D^2 - V asks for.
+    Silos count by 1 / V^2, which is what the noise of D^2 - V asks for. What noise alone gives by
+    chance (one standard deviation) is taken off, so that few silos without differences keep little.
     """
     weights = (jnp.max(variances) / variances) ** 2
     weights = weights / jnp.sum(weights)
-    return jnp.maximum(0.0, weights @ (differences**2 - variances[:, None]))
+    chance = jnp.sqrt(2.0 * jnp.sum((weights * variances) ** 2))
+    return jnp.maximum(0.0, weights @ (differences**2 - variances[:, None]) - chance)
 
 
 def coordinate(differences: Array, variances: Array, tau2: Array) -> Array:
