@@ -105,6 +105,14 @@ def test_a_silo_that_keeps_its_noise_to_itself_harms_nobody(weights):
     np.testing.assert_array_equal(server.kept[:, 0], 0)
 
 
+def test_what_cannot_be_tested_is_not():
+    """A silo that goes one way, of which nobody knows how noisy it is, moves no knob."""
+    updates = noisy_updates(np.ones(4)) - 1  # nothing but noise
+    updates[:, 0] += 100
+    server, _, _ = played(updates, [math.inf, 1, 1, 1])
+    assert 5 < server.power < 20
+
+
 def test_a_silo_of_weight_zero_has_no_say():
     """Whatever it sends, and however sure it says that it is of it."""
     updates = noisy_updates(np.full(4, 0.1), differ=1.0)
@@ -240,7 +248,10 @@ def test_a_silo_tells_its_update_and_what_its_plan_says():
     for silos, variance, own in [(3, 2.0, False), (3, 0.0, True), (1, 2.0, True)]:
         method = ebmtl(5)
         state, silo = method.init(Start(MODEL, None, silos - 1, silos))
-        told = jax.tree.map(lambda leaf: leaf + 7.0, method.broadcast(state))
+        # Every silo is told something else: seven times its number, from 1.
+        told = jax.tree.map(
+            lambda leaf, n=silos: (leaf.T + 7.0 * jnp.arange(1, n + 1)).T, method.broadcast(state)
+        )
         asked = []
 
         def train(params, asked=asked):
@@ -250,7 +261,7 @@ def test_a_silo_tells_its_update_and_what_its_plan_says():
         noise = PassNoise(jnp.float32(variance), jnp.float32(0.5))
         after, sent = method.local(silo, told, Queries(train, lambda *_: None, noise))
         (started,) = asked
-        begins = MODEL["a"] + (0 if own else 7)
+        begins = MODEL["a"] + (0 if own else 7 * silos)
         np.testing.assert_array_equal(started["a"], begins)
         np.testing.assert_array_equal(sent.update["a"], 2 * begins)
         assert (sent.variance, sent.sampling) == (variance, 0.5)

@@ -250,7 +250,9 @@ def test_what_no_engine_could_run(changed, said):
     [
         lambda lam: {"local": lambda own, told, q: (q.train(own) if lam > 0 else own, own)},
         lambda lam: {"local": lambda own, told, q: (own * float(own[0]), own)},
-        lambda lam: {"local": lambda own, told, q: (q.train(own) if q.variance else own, own)},
+        lambda lam: {
+            "local": lambda own, told, q: (q.train(own) if q.noise.variance else own, own)
+        },
         lambda lam: {"learned": lambda server: {"sign": jnp.ones(3) if server[0] > 0 else server}},
         lambda lam: {"init": lambda s: (s.params, s.params if s.place == 0 else s.params * 2)},
     ],
