@@ -345,15 +345,6 @@ def simulated(federation, seeds, **options):
     return Simulation(job_of(prepared), list(range(seeds)), [federation] * seeds, [setting])
 
 
-def check_variance(server, dims, seeds):
-    """Of each silo's differences, the bias left out: it moves with the data."""
-    own = np.asarray(server.own)[:, 0, :, :dims].astype(float)
-    tolerance = 6 * math.sqrt(2 / (seeds * dims))
-    for place in range(own.shape[1]):
-        (claimed,) = set(np.asarray(server.variance)[:, 0, place].tolist())
-        assert np.mean(own[:, place] ** 2) == pytest.approx(claimed, rel=tolerance)
-
-
 @pytest.mark.parametrize(
     ("sampling", "optimiser", "clip"), [("shuffle", "momentum", 0.2), ("poisson", "adam", 3.0)]
 )
