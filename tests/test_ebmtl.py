@@ -353,7 +353,7 @@ def test_differences_have_the_noise_that_is_counted_with(sampling, optimiser, cl
     how = {"sampling": sampling, "optimiser": optimiser, "clip": clip, "batch_size": 8}
     how |= {"small_silos": "full-batch", "epochs": 2, "rounds": rounds, "lr": 0.3}
     # Weights by precision depend on the updates themselves where budgets are unequal, a little.
-    how |= {"policies": write(tmp_path, s0=4, s1=4)}
+    how |= {"policies": write(tmp_path, s0=9, s1=1.5)}
     simulation = simulated(without_signal((5, 16, 24, 24), dims), seeds, **how)
     state, _ = simulation.advance(simulation.initial_state(), 0, rounds)
     own = np.asarray(state.server[0].own)[:, 0, :, :dims].astype(float)
