@@ -38,7 +38,7 @@ class RunOptions:
         "synthetic", "A data set's name (silodp data list), or your own data's path."
     )
     method: str = _option(
-        "mrmtl", "How silos learn together (silodp methods); ifca+NAME is a warm start."
+        "ebmtl", "How silos learn together (silodp methods); ifca+NAME is a warm start."
     )
     model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
     lam: float = _option(

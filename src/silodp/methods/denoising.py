@@ -19,6 +19,8 @@ from jax import Array
 
 # A silo without noise would have infinite weight: its noise counts as this share of the most.
 LEAST_SHARE = 1e-3
+# Noise alone goes beyond its edge by so many spreads once in a hundred times (Tracy and Widom).
+CHANCE = 2.0
 
 
 def spread(differences: Array, variances: Array) -> Array:
@@ -29,7 +31,9 @@ def spread(differences: Array, variances: Array) -> Array:
     """
     weights = (jnp.max(variances) / variances) ** 2
     weights = weights / jnp.sum(weights)
-    chance = jnp.sqrt(2.0 * jnp.sum((weights * variances) ** 2))
+    # As many are free to vary as there are silos, but one: their mean is taken off.
+    free = (len(variances) - 1) / len(variances) if len(variances) > 1 else 1.0
+    chance = CHANCE * jnp.sqrt(2.0 / free * jnp.sum((weights * variances) ** 2))
     return jnp.maximum(0.0, weights @ (differences**2 - variances[:, None]) - chance)
 
 
@@ -44,7 +48,8 @@ def found(values: Array, silos: int, parameters: int) -> Array:
 
     It is the squared cosine between a left singular vector of (signal + noise of variance 1) and
     that of the signal alone, in the limit of large matrices (F. Benaych-Georges, R. Nadakuditi.
-    2012). Directions that noise alone could give have 0.
+    2012). Directions that noise alone could give have 0: those below the largest value of a matrix
+    of noise, with a margin for its chance (I. Johnstone. 2001).
 
     Args:
       values: squared singular values of the noisy matrix.
@@ -54,12 +59,18 @@ def found(values: Array, silos: int, parameters: int) -> Array:
     beta = silos / parameters
     over = values / parameters - 1.0 - beta
     edge = 2.0 * math.sqrt(beta)
-    seen = over > edge
+    seen = over > edge + CHANCE * _edge_spread(silos, parameters) / parameters
     # No squares of values: with little noise they would be too large.
     root = jnp.sqrt(jnp.where(seen, over - edge, 0.0)) * jnp.sqrt(jnp.where(seen, over + edge, 0.0))
     theta2 = jnp.where(seen, (over + root) / 2.0, 1.0)
     cosine2 = 1.0 - (beta / theta2) * ((1.0 + theta2) / (theta2 + beta))
     return jnp.where(seen, jnp.clip(cosine2, 0.0, 1.0), 0.0)
+
+
+def _edge_spread(silos: int, parameters: int) -> float:
+    """By how much the largest squared singular value of noise varies, in Johnstone's scaling."""
+    rows, columns = math.sqrt(silos), math.sqrt(parameters)
+    return (rows + columns) * (1.0 / rows + 1.0 / columns) ** (1.0 / 3.0)
 
 
 def gram(whitened: Array) -> Array:

@@ -41,6 +41,9 @@ LEAST_LOG = -6.0  # a weight that has fallen can still come back
 POWER, LEAST_POWER, MOST_POWER, POWER_RATE = 10.0, 1.0, 1000.0, 0.5
 # What earlier rounds count, a round later, for how much records' gradients vary.
 MEMORY = 0.97
+# How much they vary is taken for this share of what the clip allows, where every step takes all
+# records, so that it cannot be seen.
+OF_CLIP = 0.25
 # Where the tests say nothing, a silo's own differences are kept if this share of all directions
 # among silos is found to be real, and dropped if it is less.
 DOUBT, TRUST = 0.2, 4.0
@@ -54,7 +57,9 @@ class Server(NamedTuple):
     related: Array  # what the relations between silos make of them
     tau2: Array  # how much silos differ, by parameter
     average: Array  # over the last rounds, of where each silo began
-    variance: Array  # V
+    variance: Array  # V; infinite of silos that do not tell how noisy they are
+    summed: Array  # the variance of noise in each entry of the sum of a silo's updates
+    noisy: Array  # whether a silo's updates are
     sampled: Array  # how far another sample of records would have led, summed over rounds
     records: Array  # two sums, whose ratio is the spread (variance) of records' gradients
     last: Array  # updates of the round before
@@ -136,6 +141,8 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             tau2=jnp.zeros_like(flat),
             average=rows + flat,
             variance=by_silo,
+            summed=by_silo,
+            noisy=jnp.ones(start.silos, bool),
             sampled=by_silo,
             records=jnp.zeros(2),
             last=rows,
@@ -153,7 +160,12 @@ def ebmtl(rounds: int, **choices: float) -> Method:
     def broadcast(state) -> Told:
         server, example = state
         rows = jax.vmap(ravel_pytree(example)[1])
-        return Told(rows(_starts(server, _layers(example))), rows(server.average))
+        starts = _starts(server, _layers(example))
+        # A silo without privacy has its own model; what it released is told in the mean alone.
+        told = [
+            jnp.where(server.noisy[:, None], one, server.mean) for one in (starts, server.average)
+        ]
+        return Told(*map(rows, told))
 
     def train(silo: Silo, told: Told, queries) -> tuple[Silo, Update]:
         noisy = (queries.noise.variance > 0) & (_silos(told) > 1)
@@ -199,26 +211,29 @@ def _merged(
     step = weights @ updates
     deviations = updates - step
 
+    records = server.records
+    if chosen.sampling:
+        records = _sums_of_records(server, updates, noise, told, sent.noise)
+    unseen = jnp.where(chosen.sampling * sent.noise.batches > 0, 0.0, chosen.sampling * OF_CLIP)
+    vary = jnp.where(unseen > 0, unseen * sent.noise.clip**2, _ratio(records))
+    afresh = reach * jnp.sqrt(vary)
     log_shares = server.log_shares
     if not chosen.only:
-        log_shares = _tested_shares(server, deviations, reach, noise, tested, layers)
+        log_shares = _tested_shares(server, deviations, afresh, noise, tested, layers)
     starts = _starts(server, layers)
     power = _tested_power(server, starts, updates, noise, tested)
 
     # The noise of U_k - Ubar: that of U_k, which is in the mean as well, and that of the others.
     fresh = noise * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
-    fresh = jnp.where(told, jnp.where(noise > 0, fresh, 0.0), jnp.inf)
-    variance = server.variance + fresh
-    records = server.records
-    if chosen.sampling:
-        records = _sums_of_records(server, updates, noise, told, sent.noise)
+    variance = server.variance + jnp.where(told, fresh, jnp.inf)
     own = server.own + deviations
-    sampled = server.sampled + reach * jnp.sqrt(_ratio(records))
     new = server._replace(
         mean=server.mean + step,
         own=own,
         variance=variance,
-        sampled=sampled,
+        summed=server.summed + noise,
+        noisy=~told | (noise > 0),
+        sampled=server.sampled + afresh,
         records=records,
         last=updates,
         log_shares=log_shares,
@@ -255,7 +270,7 @@ def _starts(server: Server, layers: Layers) -> Array:
     """wbar + Dhat_k."""
     shares = [layers.widened(of_layers) for of_layers in _shares(server.log_shares)]
     mixed = sum(share * one for share, one in zip(shares, _estimates(server), strict=True))
-    return server.mean + jnp.where((server.variance > 0)[:, None], mixed, server.own)
+    return server.mean + jnp.where(server.noisy[:, None], mixed, server.own)
 
 
 def _first_shares(only: float, layers: int) -> Array:
@@ -269,14 +284,13 @@ def _shares(log_shares: Array) -> Array:
 
 
 def _tested_shares(
-    server: Server, deviations: Array, reach: Array, noise: Array, weights: Array, layers: Layers
+    server: Server, deviations: Array, afresh: Array, noise: Array, weights: Array, layers: Layers
 ) -> Array:
     """The log-weights of the three estimates, moved towards those along which losses fall."""
     rises, errors = products(deviations, _estimates(server), weights, noise, layers)
     sizes = jnp.diff(jnp.array((0, *layers.ends))) / layers.ends[-1]
     # A silo's records are in its update and in its differences alike: of what they say for more
     # personalisation, so much is true of these records only, and not of others like them.
-    afresh = reach * jnp.sqrt(_ratio(server.records))
     common = sizes * jnp.sum(weights * afresh * server.sampled)
     rises = rises - common * errors[:, 2] / jnp.where(errors[2, 2] > 0, errors[2, 2], 1.0)
     by_layer, pooled = scores(rises, errors, _shares(server.log_shares))
@@ -299,9 +313,10 @@ def _sums_of_records(
     """
     noisy = told & (noise > 0)
     safe = jnp.where(noisy, noise, 1.0)
-    expected = jnp.where(noisy, sent.batches, 0.0) / safe
+    # Where there is next to no noise the numbers would be too large, and a few digits do.
+    expected = jnp.minimum(jnp.where(noisy, sent.batches, 0.0) / safe, 1e6)
     moved = jnp.sum((updates - server.last) ** 2, axis=1) / 2.0
-    excess = moved / safe - updates.shape[1]
+    excess = jnp.minimum(moved / safe, 1e12) - updates.shape[1]
     fresh = jnp.stack([jnp.sum(expected * excess), jnp.sum(expected**2)])
     # No gradient is longer than the clip.
     most = jnp.max(jnp.where(told, sent.clip, 0.0)) ** 2
@@ -315,8 +330,14 @@ def _ratio(sums: Array) -> Array:
 
 
 def _uncertainty(server: Server) -> Array:
-    """The variance of each entry of D: from noise, and from records' being a sample."""
-    return _positive(server.variance + server.sampled**2 / server.own.shape[1])
+    """The variance of each entry of D: from noise, and from records' being a sample.
+
+    Silos' differences from their mean hang together: of two silos, each is the other's opposite.
+    Counted with the noise of their sums, which do not, differences look no more alike than noise
+    makes them; V is a little less.
+    """
+    total = server.summed + server.sampled**2 / server.own.shape[1]
+    return _positive(jnp.where(jnp.isfinite(server.variance), total, jnp.inf))
 
 
 def _tested_power(
