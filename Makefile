@@ -31,6 +31,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.tuning
+	$(BIN)/python -m benchmarks.ebmtl
 
 clean:
 	rm -rf $(VENV)
