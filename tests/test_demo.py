@@ -8,10 +8,11 @@ from silodp.experiments.demo import BUDGETS, run_demo
 
 def test_the_demo_shows_what_it_is_for(tmp_path):
     """Between local training and FedAvg lies something better than both, at the same budgets."""
-    (local, fedavg, best), picture = run_demo(tmp_path, Reporter())
+    (local, fedavg, best, ours), picture = run_demo(tmp_path, Reporter())
+    assert ours.mean < min(local.mean, fedavg.mean)
     assert best.mean < min(local.mean, fedavg.mean) - best.std / len(best.test["per_seed"]) ** 0.5
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for result in (local, fedavg, best):
+    for result in (local, fedavg, best, ours):
         assert result.proven
         written = json.loads((tmp_path / result.method / "result.json").read_text())
         assert written["test"]["mean"] == result.mean
