@@ -429,9 +429,9 @@ def test_names_are_printed_as_they_are(refused):
     ],
 )
 def test_number_out_of_range(refused, option, values, remedy):
-    method = ("--method", "finetune") if option == "finetune-fraction" else ()
+    method = {"finetune-fraction": ("--method", "finetune"), "lam": ("--method", "mrmtl")}
     for value in values:
-        text = refused(*method, "--epsilon", "3", f"--{option}", value)
+        text = refused(*method.get(option, ()), "--epsilon", "3", f"--{option}", value)
         assert f"--{option} is " in text
         assert remedy in text
 
