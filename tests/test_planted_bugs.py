@@ -165,10 +165,9 @@ def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
 def test_a_selection_in_every_round_that_is_charged_in_some(monkeypatch):
     from silodp.privacy import queries
 
-    def always(schedule, number, train, select):
-        return honest(
-            dataclasses.replace(schedule, select_rounds=schedule.rounds), 0, train, select
-        )
+    def always(schedule, number, train, select, noise):
+        every = dataclasses.replace(schedule, select_rounds=schedule.rounds)
+        return honest(every, 0, train, select, noise)
 
     honest = queries.guarded
     monkeypatch.setattr(debug, "guarded", always)

@@ -95,7 +95,7 @@ def test_without_a_query_no_record_reaches_a_method(monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["_train", "_select", "records", "silo", "noise", "__dict__"])
+@pytest.mark.parametrize("name", ["_train", "_select", "records", "silo", "__dict__"])
 def test_queries_hold_nothing_but_guarded_functions_and_a_number(monkeypatch, name):
     def steal(own, told, queries):
         return getattr(queries, name)(own), own

@@ -100,7 +100,8 @@ def tune(
     place = None if out is None else Place(Path(out), resume, overwrite)
     # Of trials, nothing is shown: neither metrics, nor how many of them there are.
     watch = Watch(reporter or Reporter(), hide=True)
-    asked, *others = options_of(options)
+    # The usual method has nothing that a silo could try by itself.
+    asked, *others = options_of({"method": "mrmtl"} | options)
     if others:
         raise SilodpError("Tuning is for one setting: what is to be tried goes into the grid.")
     tuning = _tuning(asked, grid, trials, eta, score, pivot_noise)
