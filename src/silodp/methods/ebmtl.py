@@ -18,7 +18,6 @@ Without noise a silo keeps all of its own: it is local training, to the last bit
 silo. With noise without end it goes FedAvg's path.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -56,6 +55,7 @@ class Server(NamedTuple):
     own: Array  # D: differences, with noise
     related: Array  # what the relations between silos make of them
     tau2: Array  # how much silos differ, by parameter
+    starts: Array  # where each silo begins the next round
     average: Array  # over the last rounds, of where each silo began
     variance: Array  # V; infinite of silos that do not tell how noisy they are
     summed: Array  # the variance of noise in each entry of the sum of a silo's updates
@@ -139,6 +139,7 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             own=rows,
             related=rows,
             tau2=jnp.zeros_like(flat),
+            starts=rows + flat,
             average=rows + flat,
             variance=by_silo,
             summed=by_silo,
@@ -160,10 +161,10 @@ def ebmtl(rounds: int, **choices: float) -> Method:
     def broadcast(state) -> Told:
         server, example = state
         rows = jax.vmap(ravel_pytree(example)[1])
-        starts = _starts(server, _layers(example))
         # A silo without privacy has its own model; what it released is told in the mean alone.
         told = [
-            jnp.where(server.noisy[:, None], one, server.mean) for one in (starts, server.average)
+            jnp.where(server.noisy[:, None], one, server.mean)
+            for one in (server.starts, server.average)
         ]
         return Told(*map(rows, told))
 
@@ -220,8 +221,7 @@ def _merged(
     log_shares = server.log_shares
     if not chosen.only:
         log_shares = _tested_shares(server, deviations, afresh, noise, tested, layers)
-    starts = _starts(server, layers)
-    power = _tested_power(server, starts, updates, noise, tested)
+    power = _tested_power(server, updates, noise, tested)
 
     # The noise of U_k - Ubar: that of U_k, which is in the mean as well, and that of the others.
     fresh = noise * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
@@ -252,8 +252,8 @@ def _merged(
     begins = _starts(new, layers)
     recent = (power + 1.0) / (server.round + power + 1.0)
     average = server.average + recent * (begins - server.average)
-    kept = _kept(begins - new.mean, starts - server.mean + deviations)
-    return new._replace(average=average, kept=server.kept.at[server.round].set(kept))
+    kept = _kept(begins - new.mean, server.starts - server.mean + deviations)
+    return new._replace(starts=begins, average=average, kept=server.kept.at[server.round].set(kept))
 
 
 def _estimates(server: Server) -> tuple[Array, Array, Array]:
@@ -264,8 +264,6 @@ def _estimates(server: Server) -> tuple[Array, Array, Array]:
     return by_coordinate, server.related, jnp.where(known, server.own, 0.0)
 
 
-# Engines ask for models outside of their programs too: there each operation is compiled by itself.
-@partial(jax.jit, static_argnums=1)
 def _starts(server: Server, layers: Layers) -> Array:
     """wbar + Dhat_k."""
     shares = [layers.widened(of_layers) for of_layers in _shares(server.log_shares)]
@@ -340,11 +338,9 @@ def _uncertainty(server: Server) -> Array:
     return _positive(jnp.where(jnp.isfinite(server.variance), total, jnp.inf))
 
 
-def _tested_power(
-    server: Server, starts: Array, updates: Array, noise: Array, weights: Array
-) -> Array:
+def _tested_power(server: Server, updates: Array, noise: Array, weights: Array) -> Array:
     """Recent rounds count more while losses fall from the mean over rounds to where silos are."""
-    away = starts - server.average
+    away = server.starts - server.average
     rise = jnp.sum(weights @ (updates * away))
     error = jnp.sum((weights**2 * noise) @ away**2)
     moved = server.power * jnp.exp(POWER_RATE * jnp.tanh(score(rise, error)))
