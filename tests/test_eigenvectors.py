@@ -7,19 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from silodp.methods.eigenvectors import MOST_FOLLOWED, first_basis, follow
+from silodp.methods.eigenvectors import MOST_FOLLOWED, first_basis, follow, full_sweep
 
 
-def followed(matrices, basis=None):
+def followed(matrices, turns=None):
     """After one call for each of the matrices: basis, eigenvalues; the worst basis on the way."""
-    first = first_basis(matrices.shape[1]) if basis is None else basis
+    size = matrices.shape[1]
+    first = first_basis(size)
+    turns = turns or full_sweep(first)
 
     def step(basis, matrix):
-        basis, values = follow(matrix, basis)
-        return basis, (values, jnp.max(jnp.abs(basis.T @ basis - jnp.eye(basis.shape[1]))))
+        basis, values = follow(matrix, basis, turns)
+        products = basis.T @ basis
+        # An odd one out is paired with a column of zeros.
+        expected = jnp.diag(jnp.round(jnp.diag(products)))
+        return basis, (values, jnp.max(jnp.abs(products - expected)))
 
     basis, (values, crooked) = jax.jit(partial(jax.lax.scan, step))(first, jnp.asarray(matrices))
-    return np.asarray(basis), np.asarray(values[-1]), float(jnp.max(crooked))
+    there = np.linalg.norm(basis, axis=0) > 0.5
+    assert there.sum() == min(size, MOST_FOLLOWED)
+    return np.asarray(basis)[:, there], np.asarray(values[-1])[there], float(jnp.max(crooked))
 
 
 def random_matrix(size, strong=0, seed=0):
@@ -46,6 +53,15 @@ def test_a_few_calls_find_all_eigenvectors(size):
     # Each of them points the same way, or the opposite one.
     cosines = np.abs(np.sum(basis[:, order] * vectors, axis=0))
     np.testing.assert_allclose(cosines, 1, atol=1e-3)
+    assert crooked < 1e-5
+
+
+@pytest.mark.parametrize("size", [3, 29, 40])
+def test_a_few_turns_a_call_find_them_as_well(size):
+    """The next call goes on with the pairs that the last did not come to."""
+    matrix = random_matrix(size)
+    _, values, crooked = followed(np.array([matrix] * 8 * size, np.float32), turns=1)
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), rtol=1e-4, atol=1e-3)
     assert crooked < 1e-5
 
 

@@ -47,7 +47,10 @@ def _draw_kept(result: Result, learned: dict[str, Any], path: Path) -> Path:
     """A line a silo, or (of many) the median and a band for each budget."""
     figure, (axes,) = new_figure(7.4, 4.4)
     names = [silo["silo"] for silo in learned["silos"]]
-    rounds, kept, window = _smoothed(np.array(learned["kept"], float))
+    parts, kept, window = _smoothed(np.array(learned["kept"], float))
+    # A part is some rounds: each of them, unless there are many.
+    long = result.options["rounds"] / len(learned["kept"])
+    rounds, window = parts * long - (long - 1) / 2, round(window * long)
     what = "how much silos keep of their own"
     if len(names) <= _MOST_LINES:
         for place, name in enumerate(names):
@@ -80,7 +83,7 @@ def _draw_budgets(axes: Axes, rounds: np.ndarray, kept: np.ndarray, epsilons: li
 
 
 def _smoothed(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rounds, running means [rounds, silos] around them, and over how many rounds they are."""
+    """Parts, running means [parts, silos] around them, and over how many parts they are."""
     window = max(1, len(kept) // _SMOOTHED)
     sums = np.cumsum(np.concatenate([np.zeros((1, kept.shape[1])), kept]), axis=0)
     means = (sums[window:] - sums[:-window]) / window

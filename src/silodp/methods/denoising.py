@@ -34,7 +34,8 @@ def spread(differences: Array, variances: Array) -> Array:
     # As many are free to vary as there are silos, but one: their mean is taken off.
     free = (len(variances) - 1) / len(variances) if len(variances) > 1 else 1.0
     chance = CHANCE * jnp.sqrt(2.0 / free * jnp.sum((weights * variances) ** 2))
-    return jnp.maximum(0.0, weights @ (differences**2 - variances[:, None]) - chance)
+    beyond = jnp.sum(weights[:, None] * (differences**2 - variances[:, None]), axis=0)
+    return jnp.maximum(0.0, beyond - chance)
 
 
 def coordinate(differences: Array, variances: Array, tau2: Array) -> Array:
@@ -81,7 +82,6 @@ def gram(whitened: Array) -> Array:
 
 def relation(whitened: Array, basis: Array, share: Array) -> Array:
     """What is left of the (whitened) differences in the directions of the basis, by their share."""
+    projection = (basis * share) @ basis.T
     silos, parameters = whitened.shape
-    if silos <= parameters:
-        return basis @ (share[:, None] * (basis.T @ whitened))
-    return ((whitened @ basis) * share) @ basis.T
+    return projection @ whitened if silos <= parameters else whitened @ projection

@@ -29,8 +29,9 @@ from jax.flatten_util import ravel_pytree
 from silodp.errors import SilodpError
 from silodp.methods.base import Method, Params, choose, difference, one_pass_a_round
 from silodp.methods.denoising import LEAST_SHARE, coordinate, found, gram, relation, spread
-from silodp.methods.eigenvectors import first_basis, follow
+from silodp.methods.eigenvectors import first_basis, follow, full_sweep
 from silodp.methods.free_tests import Layers, products, score, scores
+from silodp.methods.records_spread import records_so_far, seen_this_round, spread_of_records
 from silodp.privacy.queries import PassNoise
 
 # How fast a knob follows the free tests: a round moves a log-weight by at most RATE.
@@ -38,11 +39,13 @@ RATE = 0.5
 LEAST_LOG = -6.0  # a weight that has fallen can still come back
 # The mean over rounds: round t counts by t^power, as t -> infinity.
 POWER, LEAST_POWER, MOST_POWER, POWER_RATE = 10.0, 1.0, 1000.0, 0.5
-# What earlier rounds count, a round later, for how much records' gradients vary.
-MEMORY = 0.97
 # How much they vary is taken for this share of what the clip allows, where every step takes all
 # records, so that it cannot be seen.
 OF_CLIP = 0.25
+# What silos kept is told for so many parts of all rounds: to note it for each is slow.
+MOST_PARTS = 50
+# How many entries of D are worth the work of rotating one entry of the matrix of directions.
+TURNS = 1
 # Where the tests say nothing, a silo's own differences are kept if this share of all directions
 # among silos is found to be real, and dropped if it is less.
 DOUBT, TRUST = 0.2, 4.0
@@ -68,7 +71,7 @@ class Server(NamedTuple):
     basis: Array
     found: Array  # how surely each direction of the basis is found
     round: Array
-    kept: Array  # [rounds, silos]: how much of its own each kept
+    kept: Array  # [parts, silos]: how much of its own each kept, summed over each part's rounds
 
 
 class Update(NamedTuple):
@@ -152,7 +155,7 @@ def ebmtl(rounds: int, **choices: float) -> Method:
             basis=basis,
             found=jnp.zeros(basis.shape[1]),
             round=jnp.int32(0),
-            kept=jnp.zeros((rounds, start.silos)),
+            kept=jnp.zeros((min(rounds, MOST_PARTS), start.silos)),
         )
         # The model itself is told as it is, so that its shapes are known.
         silo = Silo(start.params, jnp.int32(start.place), jnp.bool(start.silos > 1))
@@ -178,7 +181,8 @@ def ebmtl(rounds: int, **choices: float) -> Method:
     def merge(state, sent: Update, weights):
         server, example = state
         updates = jax.vmap(lambda one: ravel_pytree(one)[0])(sent.update)
-        return _merged(chosen, server, updates, sent, weights, _layers(example)), example
+        layers = _layers(example)
+        return _merged(chosen, rounds, server, updates, sent, weights, layers), example
 
     def personal(silo: Silo, told: Told) -> Params:
         used = told.average if chosen.average else told.start
@@ -188,7 +192,7 @@ def ebmtl(rounds: int, **choices: float) -> Method:
         server, example = state
         relations, sizes, differs = _compared(server.average)
         return {
-            "kept": server.kept,
+            "kept": server.kept / _rounds_of_parts(rounds)[:, None],
             "relations": relations,
             "sizes": sizes,
             "differs": ravel_pytree(example)[1](differs),
@@ -199,7 +203,13 @@ def ebmtl(rounds: int, **choices: float) -> Method:
 
 
 def _merged(
-    chosen: Choices, server: Server, updates: Array, sent: Update, weights: Array, layers: Layers
+    chosen: Choices,
+    rounds: int,
+    server: Server,
+    updates: Array,
+    sent: Update,
+    weights: Array,
+    layers: Layers,
 ) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
     # A silo that has no say counts as one that does not say how noisy it is.
@@ -214,9 +224,12 @@ def _merged(
 
     records = server.records
     if chosen.sampling:
-        records = _sums_of_records(server, updates, noise, told, sent.noise)
+        moved = jnp.sum((updates - server.last) ** 2, axis=1) / 2.0
+        fresh = seen_this_round(moved, updates.shape[1], noise, told, sent.noise)
+        # Before the first round there is none to compare it with.
+        records = records_so_far(records, jnp.where(server.round > 0, fresh, 0.0), told, sent.noise)
     unseen = jnp.where(chosen.sampling * sent.noise.batches > 0, 0.0, chosen.sampling * OF_CLIP)
-    vary = jnp.where(unseen > 0, unseen * sent.noise.clip**2, _ratio(records))
+    vary = jnp.where(unseen > 0, unseen * sent.noise.clip**2, spread_of_records(records))
     afresh = reach * jnp.sqrt(vary)
     log_shares = server.log_shares
     if not chosen.only:
@@ -245,15 +258,16 @@ def _merged(
     known = jnp.isfinite(variance)[:, None]
     shown = jnp.where(known, own, 0.0)
     whitened = shown / jnp.sqrt(total)[:, None]
-    basis, values = follow(gram(whitened), server.basis)
+    basis, values = follow(gram(whitened), server.basis, _turns(server.basis, own.size))
     seen = found(values, *own.shape)
     related = relation(whitened, basis, seen) * jnp.sqrt(total)[:, None]
     new = new._replace(related=related, tau2=spread(shown, total), basis=basis, found=seen)
     begins = _starts(new, layers)
     recent = (power + 1.0) / (server.round + power + 1.0)
     average = server.average + recent * (begins - server.average)
+    part = server.round * len(server.kept) // rounds
     kept = _kept(begins - new.mean, server.starts - server.mean + deviations)
-    return new._replace(starts=begins, average=average, kept=server.kept.at[server.round].set(kept))
+    return new._replace(starts=begins, average=average, kept=server.kept.at[part].add(kept))
 
 
 def _estimates(server: Server) -> tuple[Array, Array, Array]:
@@ -300,33 +314,6 @@ def _tested_shares(
     return jnp.maximum(logs - jnp.max(logs, axis=0), LEAST_LOG)
 
 
-def _sums_of_records(
-    server: Server, updates: Array, noise: Array, told: Array, sent: PassNoise
-) -> Array:
-    """What this round adds to what is known about how much records' gradients vary.
-
-    Batches are drawn anew in every step, so updates vary from round to round by more than their
-    noise: by so much as a batch is smaller than all records, and gradients vary. Rounds in which
-    little is seen of it count little: a regression through 0 on what a variance of 1 would add.
-    """
-    noisy = told & (noise > 0)
-    safe = jnp.where(noisy, noise, 1.0)
-    # Where there is next to no noise the numbers would be too large, and a few digits do.
-    expected = jnp.minimum(jnp.where(noisy, sent.batches, 0.0) / safe, 1e6)
-    moved = jnp.sum((updates - server.last) ** 2, axis=1) / 2.0
-    excess = jnp.minimum(moved / safe, 1e12) - updates.shape[1]
-    fresh = jnp.stack([jnp.sum(expected * excess), jnp.sum(expected**2)])
-    # No gradient is longer than the clip.
-    most = jnp.max(jnp.where(told, sent.clip, 0.0)) ** 2
-    sums = MEMORY * server.records + jnp.where(server.round > 0, fresh, 0.0)
-    return sums.at[0].set(jnp.clip(sums[0], 0.0, most * sums[1]))
-
-
-def _ratio(sums: Array) -> Array:
-    """The variance of records' gradients, over all entries together."""
-    return jnp.where(sums[1] > 0, sums[0] / jnp.where(sums[1] > 0, sums[1], 1.0), 0.0)
-
-
 def _uncertainty(server: Server) -> Array:
     """The variance of each entry of D: from noise, and from records' being a sample.
 
@@ -341,8 +328,8 @@ def _uncertainty(server: Server) -> Array:
 def _tested_power(server: Server, updates: Array, noise: Array, weights: Array) -> Array:
     """Recent rounds count more while losses fall from the mean over rounds to where silos are."""
     away = server.starts - server.average
-    rise = jnp.sum(weights @ (updates * away))
-    error = jnp.sum((weights**2 * noise) @ away**2)
+    rise = jnp.sum(weights[:, None] * updates * away)
+    error = jnp.sum((weights**2 * noise)[:, None] * away**2)
     moved = server.power * jnp.exp(POWER_RATE * jnp.tanh(score(rise, error)))
     # In the first two rounds silos are at their mean: what is between is rounding.
     return jnp.where(server.round > 1, jnp.clip(moved, LEAST_POWER, MOST_POWER), server.power)
@@ -361,6 +348,12 @@ def _precise(updates: Array, noise: Array, told: Array, weights: Array, number: 
     precision = jnp.where(told & (total > 0), (lasting + usual) / jnp.where(total > 0, total, 1), 1)
     precise = weights * precision
     return precise / jnp.sum(precise)
+
+
+def _turns(basis: Array, entries: int) -> int:
+    """How far the directions among silos are followed in a round: for about as much work as all
+    the rest, or to the end if that is less."""
+    return min(full_sweep(basis), max(TURNS * entries // basis.shape[1] ** 2, 1))
 
 
 def _positive(variances: Array) -> Array:
@@ -390,6 +383,12 @@ def _kept(begins: Array, trained: Array) -> Array:
     """
     size = jnp.sum(trained**2, axis=1)
     return jnp.where(size > 0, jnp.sum(begins * trained, axis=1) / jnp.where(size > 0, size, 1), 0)
+
+
+def _rounds_of_parts(rounds: int) -> np.ndarray:
+    """How many rounds each part of them has for which is told what silos kept."""
+    parts = min(rounds, MOST_PARTS)
+    return np.bincount(np.arange(rounds) * parts // rounds, minlength=parts)
 
 
 def _silos(told: Told) -> int:

@@ -7,7 +7,6 @@ enough, because it goes on from the eigenvectors of the round before.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 # More are not followed: what silos have in common shows in the largest few.
@@ -18,35 +17,46 @@ _LIFT = 1e-3
 
 
 def first_basis(size: int) -> Array:
-    """Where following the eigenvectors of a [size, size] matrix begins."""
-    return jnp.eye(size, min(size, MOST_FOLLOWED))
+    """Where following the eigenvectors of a [size, size] matrix begins.
+
+    There is an even number of columns: an odd one out is paired with one of zeros.
+    """
+    return jnp.eye(size, min(size + size % 2, MOST_FOLLOWED))
 
 
-def follow(matrix: Array, basis: Array) -> tuple[Array, Array]:
+def follow(matrix: Array, basis: Array, turns: int) -> tuple[Array, Array]:
     """Orthonormal columns nearer to eigenvectors than the given ones, and their eigenvalues.
 
-    If there are fewer columns than rows, they turn towards the largest eigenvalues.
+    If there are fewer columns than rows, they turn towards the largest eigenvalues. Columns change
+    places, so that the next call goes on with pairs that this one did not come to.
+
+    Args:
+      matrix: symmetric.
+      basis: the columns of the call before, or the first.
+      turns: how often all columns are rotated in pairs; `full_sweep` of them are one sweep.
     """
     if basis.shape[1] < basis.shape[0]:
         mean = jnp.trace(matrix) / len(matrix)
         basis = _orthonormal(matrix @ basis + jnp.where(mean > 0, _LIFT * mean, 1.0) * basis)
     # What rounding has taken in the rounds before: a step of Newton's towards orthonormal columns.
     basis = 1.5 * basis - 0.5 * basis @ (basis.T @ basis)
-    turned, rotation = _sweep(basis.T @ matrix @ basis)
+    turned, rotation = _turned(basis.T @ matrix @ basis, turns)
     return basis @ rotation, jnp.diag(turned)
 
 
-def _sweep(matrix: Array) -> tuple[Array, Array]:
-    """Every pair of rows and columns rotated once: nearer to diagonal, and the rotation."""
-    size = len(matrix)
-    even = size + size % 2  # an odd one out is paired with an empty row
-    matrix = jnp.pad(matrix, (0, even - size))
-    order, half = _next_pairs(even), even // 2
+def full_sweep(basis: Array) -> int:
+    """How many turns it takes until every pair of columns was rotated once."""
+    return max(basis.shape[1] - 1, 1)
+
+
+def _turned(matrix: Array, turns: int) -> tuple[Array, Array]:
+    """Rows and columns rotated in pairs: nearer to diagonal, and the rotation."""
+    half = len(matrix) // 2
 
     def turn(rows: Array, cosine: Array, sine: Array) -> Array:
         first, second = rows[:half], rows[half:]
         c, s = cosine[:, None], sine[:, None]
-        return jnp.concatenate([c * first - s * second, s * first + c * second])[order]
+        return _next_places(c * first - s * second, s * first + c * second)
 
     def step(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
         rows, rotation = state  # the rotation is kept transposed: its rows turn as the matrix's do
@@ -55,8 +65,19 @@ def _sweep(matrix: Array) -> tuple[Array, Array]:
         turned = turn(turn(rows, cosine, sine).T, cosine, sine)
         return turned, turn(rotation, cosine, sine)
 
-    matrix, rotation = jax.lax.fori_loop(0, max(even - 1, 1), step, (matrix, jnp.eye(even)))
-    return matrix[:size, :size], rotation.T[:size, :size]
+    matrix, rotation = jax.lax.fori_loop(0, turns, step, (matrix, jnp.eye(len(matrix))))
+    return matrix, rotation.T
+
+
+def _next_places(above: Array, below: Array) -> Array:
+    """Who stands where next: as in a tournament, the first stays and the others move on.
+
+    Those at the same place above and below are a pair. After a full sweep all have met, and all
+    stand where they began.
+    """
+    if len(above) == 1:
+        return jnp.concatenate([above, below])
+    return jnp.concatenate([above[:1], below[:1], above[1:-1], below[1:], above[-1:]])
 
 
 def _angle(first: Array, second: Array, between: Array) -> tuple[Array, Array]:
@@ -67,19 +88,6 @@ def _angle(first: Array, second: Array, between: Array) -> tuple[Array, Array]:
     tangent = jnp.where(flat, 0.0, sign / (jnp.abs(ratio) + jnp.sqrt(1.0 + ratio**2)))
     cosine = 1.0 / jnp.sqrt(1.0 + tangent**2)
     return cosine, tangent * cosine
-
-
-def _next_pairs(even: int) -> np.ndarray:
-    """Who stands where next: as in a tournament, the first stays and the others move on.
-
-    Those at places i and i + even/2 are a pair. After even - 1 moves all have met, and all stand
-    where they began.
-    """
-    half = even // 2
-    above, below = list(range(half)), list(range(half, even))
-    if half > 1:
-        above, below = [above[0], below[0], *above[1:-1]], [*below[1:], above[-1]]
-    return np.array(above + below)
 
 
 def _orthonormal(columns: Array) -> Array:

@@ -47,11 +47,12 @@ def products(
 
     The second, [estimates, estimates, layers], gives the variance of any difference of the first.
     """
-    rises = jnp.stack([layers.sums(weights @ (updates * one)) for one in estimates])
-    noise = weights**2 * variances
+    weighted = weights[:, None] * updates
+    rises = jnp.stack([layers.sums(jnp.sum(weighted * one, axis=0)) for one in estimates])
+    noise = (weights**2 * variances)[:, None]
     count = len(estimates)
     upper = {
-        (i, j): layers.sums(noise @ (estimates[i] * estimates[j]))
+        (i, j): layers.sums(jnp.sum(noise * estimates[i] * estimates[j], axis=0))
         for i in range(count)
         for j in range(i, count)
     }
