@@ -1,0 +1,48 @@
+"""What a coordinator asks a site, and what a site answers: plain values, known to both.
+
+No word here or in an answer says anything about a record that was not paid for.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["join", "train", "finish"]
+Status = Literal["ok", "refused"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a site is asked.
+
+    Attributes:
+      kind: to join a job; to train in a round; to use what came of it.
+      job: its name: a site charges a job once.
+      proposal: what all have agreed on, as JSON; a site compares it with what it consented to.
+      round: from 0; of "train".
+      arrays: what every site is told: the leaves of the method's broadcast.
+    """
+
+    kind: Kind
+    job: str
+    proposal: str
+    round: int = 0
+    arrays: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a site answers. A refusal is an answer, not an error.
+
+    Attributes:
+      status: whether it did what it was asked.
+      reason: in words, why not.
+      about: plain JSON: what else may be told.
+      arrays: the leaves of the method's message.
+    """
+
+    status: Status
+    reason: str = ""
+    about: dict[str, Any] = field(default_factory=dict)
+    arrays: list[np.ndarray] = field(default_factory=list)
