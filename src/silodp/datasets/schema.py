@@ -56,12 +56,12 @@ def read_schema(path: Path) -> Schema:
     except ValueError as error:  # both bad TOML and bad UTF-8
         raise SilodpError(f"Schema {path} is not valid TOML ({error}): mend it there.") from error
     where = f"Schema {path}"
-    _known_keys(where, document, ("ignore", "levels", "bounds", "target"))
+    known_keys(where, document, ("ignore", "levels", "bounds", "target"))
     for section in ("levels", "bounds", "target"):
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
-    _known_keys(f"{where}, section [target]", target, ("range", "classes"))
+    known_keys(f"{where}, section [target]", target, ("range", "classes"))
     return checked_schema(
         where,
         ignore=document.get("ignore"),
@@ -119,7 +119,8 @@ def checked_schema(
     )
 
 
-def _known_keys(where: str, section: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def known_keys(where: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses a key that nothing is known of: it may be a misspelling."""
     for key in section:
         if key not in known:
             raise SilodpError(f"{where}: the key {key!r} is unknown: use {one_of(key, known)}.")

@@ -155,7 +155,7 @@ def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
                 encoding="utf-8-sig",
                 skipinitialspace=True,
             )
-            names = _checked_names(path, [str(name).strip() for name in header.iloc[0]])
+            names = checked_names(path, [str(name).strip() for name in header.iloc[0]])
             return pd.read_csv(
                 path,
                 header=0,
@@ -203,20 +203,21 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             f"{path} cannot be read as Parquet ({reason}): the file is damaged or cut short; copy "
             "it again."
         ) from error
-    frame.columns = _checked_names(path, [str(name) for name in frame.columns])
+    frame.columns = checked_names(path, [str(name) for name in frame.columns])
     return frame
 
 
-def _checked_names(path: Path, names: list[str]) -> list[str]:
+def checked_names(where: object, names: list[str]) -> list[str]:
+    """The names of a table's columns, each of which must have one of its own."""
     for position, name in enumerate(names, start=1):
         if not name or name.startswith("__index_level_"):
             raise SilodpError(
-                f"{path}: column {position} has no name: name it, or leave it out (pandas writes "
+                f"{where}: column {position} has no name: name it, or leave it out (pandas writes "
                 "such a column unless told index=False)."
             )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise SilodpError(
-            f"{path}: the column name {repeated[0]!r} is used more than once: rename one of them."
+            f"{where}: the column name {repeated[0]!r} is used more than once: rename one of them."
         )
     return names

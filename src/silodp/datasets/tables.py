@@ -109,8 +109,14 @@ def source(path: Path, options: DataOptions) -> DataSource:
 
 def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     """Reads, checks and encodes the rows of every silo."""
-    schema = schema_of(options)
     _check_roles(path, options)
+    frames = read_silos(path, options.silo_column, text_columns(options))
+    return table_of_frames(path.resolve().stem, frames, options, where=path)
+
+
+def text_columns(options: DataOptions) -> set[str]:
+    """The columns that are to be read as they are written, so that "007" is not 7."""
+    schema = schema_of(options)
     as_text = set(schema.levels)
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
@@ -118,8 +124,24 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     as_text.update(
         column for column in (options.subject_column, options.group_column) if column is not None
     )
-    frames = read_silos(path, options.silo_column, as_text)
-    features = _feature_columns(path, frames, options, schema)
+    return as_text
+
+
+def table_of_frames(
+    name: str, frames: Frames, options: DataOptions, *, where: object = None
+) -> Table:
+    """Checks and encodes the rows of every silo, wherever they came from.
+
+    Args:
+      name: what the data are called in results.
+      frames: of each silo, all with the same columns.
+      options: what the columns are for.
+      where: what errors name as the place of a table; by default its name.
+    """
+    where = name if where is None else where
+    schema = schema_of(options)
+    _check_roles(where, options)
+    features = _feature_columns(where, frames, options, schema)
     assert options.target is not None  # _feature_columns has refused that
     used = [*features, options.target, *_no_features(options)]
     frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
@@ -149,7 +171,7 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
-    return Table(path.resolve().stem, records, encoder, target, schema, tuple(notes), times, groups)
+    return Table(name, records, encoder, target, schema, tuple(notes), times, groups)
 
 
 def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
@@ -227,17 +249,17 @@ def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
     )
 
 
-def _check_roles(path: Path, options: DataOptions) -> None:
+def _check_roles(where: object, options: DataOptions) -> None:
     """Refuses a column that is asked to be two things, and a split by two things."""
     for one, other in combinations(("silo_column", "target", *NO_FEATURES), 2):
         column = getattr(options, one)
         if column is not None and column == getattr(options, other):
             raise SilodpError(
-                f"{path}: the column {column!r} is both {other} and {one}: choose another {other}."
+                f"{where}: the column {column!r} is both {other} and {one}: choose another {other}."
             )
     if options.time_column is not None and options.group_column is not None:
         raise SilodpError(
-            f"{path}: time_column is {options.time_column!r} and group_column is "
+            f"{where}: time_column is {options.time_column!r} and group_column is "
             f"{options.group_column!r}, but a split by time may part a group: leave one of them "
             "out."
         )
@@ -247,43 +269,45 @@ def _no_features(options: DataOptions) -> list[str]:
     return [column for role in NO_FEATURES if (column := getattr(options, role)) is not None]
 
 
-def _feature_columns(path: Path, frames: Frames, options: DataOptions, schema: Schema) -> list[str]:
+def _feature_columns(
+    where: object, frames: Frames, options: DataOptions, schema: Schema
+) -> list[str]:
     """Every column but those with a role and those to be ignored; all that is named must exist."""
     target = options.target
     role_of = {getattr(options, role): role for role in NO_FEATURES}
     frame = next(iter(frames.values()))
     if target is None:
         raise SilodpError(
-            f"{path}: the target is not given (--target): choose the column to predict, one of "
+            f"{where}: the target is not given (--target): choose the column to predict, one of "
             f"{', '.join(map(repr, frame.columns))}."
         )
-    check_column(path, frame, target, "target")
+    check_column(where, frame, target, "target")
     for column in _no_features(options):
-        check_column(path, frame, column, role_of[column])
+        check_column(where, frame, column, role_of[column])
     for option in ("ignore", "levels", "bounds"):
         for column in getattr(schema, option):
-            check_column(path, frame, column, option)
+            check_column(where, frame, column, option)
             if column == target:
                 raise SilodpError(
-                    f"{path}: {option} names the column {column!r}, which is the target: declare "
+                    f"{where}: {option} names the column {column!r}, which is the target: declare "
                     "its range or classes instead."
                 )
             if column in role_of and option != "ignore":
                 raise SilodpError(
-                    f"{path}: {option} names the column {column!r}, which is the "
+                    f"{where}: {option} names the column {column!r}, which is the "
                     f"{role_of[column]} and so no feature: leave it out there."
                 )
     for column in schema.levels:
         if column in schema.bounds:
             raise SilodpError(
-                f"{path}: column {column!r} has both levels and bounds: declare levels for a "
+                f"{where}: column {column!r} has both levels and bounds: declare levels for a "
                 "category, or bounds for a number."
             )
     left_out = {target, *role_of, *schema.ignore}
     features = [name for name in frame.columns if name not in left_out]
     if not features:
         raise SilodpError(
-            f"{path} has no feature column beside the target {target!r}: give at least one."
+            f"{where} has no feature column beside the target {target!r}: give at least one."
         )
     return features
 
