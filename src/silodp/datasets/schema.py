@@ -152,10 +152,17 @@ def _range(where: str, values: Any) -> tuple[float, float]:
         not _is_list(values)
         or len(values) != 2
         or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        or not all(math.isfinite(v) for v in values)
+        or not all(_is_finite(v) for v in values)
         or not values[0] < values[1]
     ):
         raise SilodpError(
             f"{where}: {values!r} is not a range: give two numbers, the lower one first."
         )
     return float(values[0]), float(values[1])
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all decimal ones
+        return False

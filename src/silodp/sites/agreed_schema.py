@@ -1,0 +1,247 @@
+"""What a consortium agrees on about its tables, before anyone looks at a record.
+
+Every feature is declared, and so is what the target may hold: nothing is left to be learned from
+records before training, so that epsilon covers everything.
+
+    target = "outcome"
+    task = "binary"                     # or "multiclass", "regression"
+    classes = ["no", "yes"]             # of a regression: range = [0, 100]
+    bounds = {age = [0, 120]}           # numbers: lowest and highest
+    levels = {ward = ["a", "b"]}        # categories: all that may occur
+    subject_column = "patient"          # protect people, not single records
+    drop_missing = false                # whether rows with missing values are left out
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import pandas as pd
+
+from silodp.datasets.columns import LARGEST
+from silodp.datasets.schema import Schema, checked_schema, known_keys
+from silodp.datasets.source import DataOptions
+from silodp.datasets.tables import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
+from silodp.errors import SilodpError, one_of
+from silodp.federation import Federation, Task
+
+KEYS = (
+    *("target", "task", "bounds", "levels", "range", "classes"),
+    *("subject_column", "drop_missing"),
+)
+# So many that a part for testing leaves both classes for training.
+_FEWEST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class AgreedSchema:
+    """The columns that every site's table has; make it with `agreed_schema`, which checks.
+
+    Features are the columns of `bounds`, then those of `levels`, each in the order of their names:
+    an order that no way of writing it down can change.
+
+    Attributes:
+      target: the column to predict.
+      task: regression, binary or multiclass.
+      bounds: lowest and highest value of each number column; values beyond are moved there.
+      levels: all that each category column may hold.
+      target_range: lowest and highest target of a regression.
+      classes: of a classification; of two classes the second is +1.
+      subject_column: names whom a record is about, if people are protected.
+      drop_missing: leave out rows with missing values instead of refusing them.
+    """
+
+    target: str
+    task: Task
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    target_range: tuple[float, float] | None = None
+    classes: tuple[str, ...] | None = None
+    subject_column: str | None = None
+    drop_missing: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns that a model sees, in order."""
+        return (*self.bounds, *self.levels)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that a site's table needs; it may have others, which are not looked at."""
+        subject = () if self.subject_column is None else (self.subject_column,)
+        return (*self.features, self.target, *subject)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As `agreed_schema` reads it, and as JSON or TOML can hold it: nothing is None."""
+        plain: dict[str, Any] = {
+            "target": self.target,
+            "task": self.task,
+            "bounds": {column: list(ends) for column, ends in self.bounds.items()},
+            "levels": {column: list(levels) for column, levels in self.levels.items()},
+            "drop_missing": self.drop_missing,
+        }
+        if self.target_range is not None:
+            plain["range"] = list(self.target_range)
+        if self.classes is not None:
+            plain["classes"] = list(self.classes)
+        if self.subject_column is not None:
+            plain["subject_column"] = self.subject_column
+        return plain
+
+
+def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
+    """The schema that a table of TOML or JSON states; `where` names it in errors."""
+    known_keys(where, table, KEYS)
+    target = _column(where, "target", table.get("target"))
+    task = _task(where, table.get("task"))
+    for key in ("bounds", "levels"):
+        _check_section(where, key, table.get(key, {}))
+    subject = table.get("subject_column")
+    if subject is not None:
+        subject = _column(where, "subject_column", subject)
+    drop_missing = table.get("drop_missing", False)
+    if not isinstance(drop_missing, bool):
+        raise SilodpError(f"{where}: drop_missing is {drop_missing!r}: write true or false.")
+    declared = checked_schema(
+        where,
+        ignore=None,
+        levels=table.get("levels"),
+        bounds=table.get("bounds"),
+        target_range=table.get("range"),
+        classes=table.get("classes"),
+    )
+    _check_features(where, declared, target, subject)
+    _check_sizes(where, declared)
+    _check_target(where, declared, target, task)
+    return AgreedSchema(
+        target=target,
+        task=task,
+        bounds=dict(sorted(declared.bounds.items())),
+        levels=dict(sorted(declared.levels.items())),
+        target_range=declared.target_range,
+        classes=declared.classes,
+        subject_column=subject,
+        drop_missing=drop_missing,
+    )
+
+
+def table_options(
+    schema: AgreedSchema, test_fraction: float = DEFAULT_TEST_FRACTION
+) -> DataOptions:
+    """What the code for tables is asked, so that nothing is taken from the records."""
+    return DataOptions(
+        preprocess="bounds",
+        test_fraction=test_fraction,
+        task=schema.task,
+        subject_column=schema.subject_column,
+        target=schema.target,
+        drop_missing=schema.drop_missing,
+        levels=schema.levels,
+        bounds=schema.bounds,
+        target_range=schema.target_range,
+        classes=schema.classes,
+    )
+
+
+def example(schema: AgreedSchema) -> Federation:
+    """A federation of one made-up silo, with the shapes and names that every site's has.
+
+    Its rows follow from the schema alone, so that they tell nothing about anyone.
+    """
+    most = max(map(len, (*schema.levels.values(), schema.classes or ())), default=0)
+    rows = range(max(_FEWEST_ROWS, most))
+
+    def in_turn(values: tuple) -> list:
+        return [values[row % len(values)] for row in rows]
+
+    columns = {column: in_turn(schema.bounds[column]) for column in schema.bounds}
+    columns |= {column: in_turn(schema.levels[column]) for column in schema.levels}
+    columns[schema.target] = in_turn(schema.classes or schema.target_range or ())
+    if schema.subject_column is not None:
+        columns[schema.subject_column] = [f"subject {row}" for row in rows]
+    options = table_options(schema)
+    table = table_of_frames("example", {"example": pd.DataFrame(columns)}, options)
+    return split_and_scale(table, 0, options)
+
+
+def _column(where: str, key: str, name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        told = "is missing" if name is None else f"is {name!r}"
+        raise SilodpError(f"{where}: {key} {told}: give the name of a column.")
+    return name
+
+
+def _task(where: str, task: object) -> Task:
+    for known in get_args(Task):
+        if task == known:
+            return known
+    told = "is missing" if task is None else f"is {task!r}"
+    raise SilodpError(f"{where}: task {told}: choose {one_of(str(task), get_args(Task))}.")
+
+
+def _check_section(where: str, key: str, section: object) -> None:
+    if not isinstance(section, Mapping):
+        example_of = {"bounds": "bounds = {age = [0, 120]}", "levels": 'levels = {ward = ["a"]}'}
+        raise SilodpError(
+            f"{where}: {key} is {section!r}: give a table of columns, such as {example_of[key]}."
+        )
+    for column in section:
+        _column(where, f"a column of {key}", column)
+
+
+def _check_features(where: str, declared: Schema, target: str, subject: str | None) -> None:
+    """Each column is one thing, and at least one is a feature."""
+    for column in declared.levels:
+        if column in declared.bounds:
+            raise SilodpError(
+                f"{where}: column {column!r} has both levels and bounds: declare levels for a "
+                "category, or bounds for a number."
+            )
+    features = {*declared.bounds, *declared.levels}
+    if not features:
+        raise SilodpError(
+            f"{where}: no feature is declared: give bounds for each number column and levels for "
+            "each category column that a model may see."
+        )
+    if target in features:
+        raise SilodpError(
+            f"{where}: column {target!r} is the target, and so no feature: take it out of bounds "
+            "and levels, and declare its range or classes instead."
+        )
+    if subject is not None and subject in {target, *features}:
+        raise SilodpError(
+            f"{where}: column {subject!r} is the subject_column, and so neither target nor "
+            "feature: leave it out there."
+        )
+
+
+def _check_sizes(where: str, declared: Schema) -> None:
+    ranges = {f"bounds of column {column!r}": ends for column, ends in declared.bounds.items()}
+    if declared.target_range is not None:
+        ranges["target range"] = declared.target_range
+    for name, ends in ranges.items():
+        if max(map(abs, ends)) > LARGEST:
+            raise SilodpError(
+                f"{where}: {name}: {list(ends)!r} reaches beyond {LARGEST:.2g}, the largest number "
+                "that a model can hold: give a smaller range."
+            )
+
+
+def _check_target(where: str, declared: Schema, target: str, task: Task) -> None:
+    if task == "regression":
+        if declared.target_range is None:
+            raise SilodpError(
+                f"{where}: the target {target!r} of a regression needs its range: declare "
+                "range = [low, high], and no classes."
+            )
+        return
+    if declared.classes is None:
+        raise SilodpError(
+            f"{where}: the target {target!r} of a {task} task needs its classes: declare "
+            'classes = ["no", "yes"] (all of them), and no range.'
+        )
+    if task == "binary" and len(declared.classes) != 2:
+        raise SilodpError(
+            f"{where}: the target {target!r} has {len(declared.classes)} classes, but the task is "
+            "binary: give two, or choose multiclass."
+        )
