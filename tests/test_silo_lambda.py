@@ -66,7 +66,7 @@ def test_the_debug_engine_gives_each_silo_its_own_too(monkeypatch):
         return params + jnp.mean(records.y)
 
     monkeypatch.setattr("silodp.engines.job.training_pass", adding)
-    monkeypatch.setattr("silodp.engines.debug.draw_pass", lambda *_: None)
+    monkeypatch.setattr("silodp.engines.one_silo.draw_pass", lambda *_: None)
     models = run(silo_lam=ENDS, lam=1, engine="debug").models[0]
     step = np.array([silo.train.y.mean() for silo in federation().silos])
     keep = np.array([0, 1, 0, 0.5])

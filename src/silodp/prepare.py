@@ -112,8 +112,20 @@ def prepare_loaded(
     custom_model: Model | None,
     reporter: Reporter,
     tuning: Tuning | None = None,
+    policies: tuple[Policy, ...] | None = None,
+    of_federation: Sequence[str] | None = None,
 ) -> Prepared:
-    """The same with data that are at hand; `tuning` says what is tried besides."""
+    """The same with data that are at hand.
+
+    Args:
+      asked: the options of each setting.
+      loaded: the data.
+      custom_model: as for `run`.
+      reporter: told about progress.
+      tuning: what is tried besides.
+      policies: of the silos, if they are at hand; else the options say where to find them.
+      of_federation: the names of all silos, where the data are those of some of them.
+    """
     method = get_method(asked[0].method)
     federations, defaults = loaded
     check_equal_shapes(federations)
@@ -133,18 +145,20 @@ def prepare_loaded(
         raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
     _check_side_queries(asked, first)
     of_silos = [options_of_silos(one, method, first.names) for one in asked]
-    check_choice(asked, method, model, of_silos, first.names)
+    check_choice(asked, method, model, of_silos, of_federation or first.names)
     reporter.stage("calibrating noise")
-    policies, plans = _plans_of_all(asked, first, method, model, reporter, tuning)
+    own_policies, plans = _plans_of_all(asked, first, method, model, reporter, tuning, policies)
     counted = [[plan.records for plan in own] for own in plans]
     warnings = list(
         dict.fromkeys(
             warning
-            for own, counts in zip(policies, counted, strict=True)
+            for own, counts in zip(own_policies, counted, strict=True)
             for warning in concerns(first.names, own, counts)
         )
     )
-    return Prepared(list(asked), federations, model, method, policies, plans, of_silos, warnings)
+    return Prepared(
+        list(asked), federations, model, method, own_policies, plans, of_silos, warnings
+    )
 
 
 def _as_number(value: Any) -> Any:
@@ -224,6 +238,7 @@ def _plans_of_all(
     model: Model,
     reporter: Reporter,
     tuning: Tuning | None,
+    given: tuple[Policy, ...] | None,
 ) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
     """Each setting's policies and plans; settings that differ in nothing private share them."""
     budgets = [(one.epsilon, one.policies) for one in asked]
@@ -232,7 +247,8 @@ def _plans_of_all(
     plans: dict[tuple, tuple[SiloPlan, ...]] = {}
     for part, budget in enumerate(distinct):
         one = asked[budgets.index(budget)]
-        policies[budget] = own = policies_of(one, federation.names, federation.by_subject)
+        own = given or policies_of(one, federation.names, federation.by_subject)
+        policies[budget] = own
         for silo, policy in zip(federation.names, own, strict=True):
             _check_policy(silo, policy, one, federation)
         plans[budget] = plans_of(

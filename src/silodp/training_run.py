@@ -95,7 +95,7 @@ class TrainingRun:
             if first.statistics_share:
                 watch.asked = True
                 federations = [
-                    _standardised(federation, prepared.plans[0], seed, self.secret)
+                    standardised(federation, prepared.plans[0], seed, self.secret)
                     for seed, federation in zip(self.seeds, federations, strict=True)
                 ]
             self.execution = execute(
@@ -134,7 +134,7 @@ def _charged(account: Account | None, at: Checkpoint | None, watch: Watch):
         raise
 
 
-def _standardised(
+def standardised(
     federation: Federation, plans: Sequence[SiloPlan], seed: int, secret: bytes
 ) -> Federation:
     """The federation with features standardised by noisy statistics of each silo."""

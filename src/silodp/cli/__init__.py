@@ -11,10 +11,12 @@ from silodp import interrupts
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
+from silodp.cli import federation as federation_commands
 from silodp.cli import figure as figure_commands
 from silodp.cli import ledger as ledger_commands
 from silodp.cli import plan as plan_commands
 from silodp.cli import run as run_commands
+from silodp.cli import site as site_commands
 from silodp.cli import theory as theory_commands
 from silodp.cli import tune as tune_commands
 from silodp.cli.terminal import safe
@@ -50,6 +52,8 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(ledger_commands.app, name="ledger")
+app.add_typer(federation_commands.app, name="federation")
+app.add_typer(site_commands.app, name="site")
 app.command("run")(run_commands.run)
 app.command("tune")(tune_commands.tune)
 app.command("plan")(plan_commands.plan)

@@ -61,12 +61,12 @@ def plan(
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     elif not quiet:
-        _print(content)
+        print_plan(content)
         if out is not None:
             Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
 
 
-def _print(content: dict[str, Any]) -> None:
+def print_plan(content: dict[str, Any]) -> None:
     console = Console()
     rows = content["silos"]
     unit = "subjects" if rows[0]["unit"] == "subject" else "records"

@@ -14,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.engines.job import Job, Setting
-from silodp.engines.layout import group_data, group_silos
+from silodp.engines.one_silo import laid_out, metric_of, queries_of
 from silodp.errors import SilodpError
 from silodp.federation import Federation
-from silodp.models import bounded_score
-from silodp.privacy.queries import guarded
-from silodp.privacy.randomness import draw_pass, pass_keys, run_key, selection_keys
+from silodp.privacy.randomness import run_key
 
 
 @contextmanager
@@ -91,32 +89,12 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
 
 def _queries(job: Job, federation: Federation, setting: Setting, key, place: int, number: int):
     """What the method may ask of one silo, laid out as a group of its own."""
-    alone = setting._replace(plans=(setting.plans[place],))
-    (group,) = group_silos(alone.plans)
-    silo = replace(federation, silos=(federation.silos[place],))
-    data = jax.tree.map(lambda a: jnp.asarray(a)[0, 0], group_data(job, group, [silo], [alone]))
-    records = data.train._replace(features=job.unit_model.prepare(data.train.features))
-    here, round_number = jnp.array([place]), jnp.int32(number)
-    keys = pass_keys(key, here, round_number, job.schedule.train, setting.trial)[0]
-    select_key = selection_keys(key, here, round_number, setting.trial)[0]
-
+    alone = replace(federation, silos=(federation.silos[place],))
+    shape, data = laid_out(job, alone, setting.plans[place])
     lr = jnp.float32(setting.lr)
-
-    def train(asked, params, towards, strength):
-        randomness = draw_pass(keys[asked], group.shape.size(job.parameters))
-        return job.train(
-            group.shape, records, data.noise, lr, randomness, params, towards, strength
-        )
-
-    def select(candidates):
-        return job.select(records, data.noise.select, select_key, candidates)
-
-    noise = job.pass_noise(group.shape, records, data.noise, lr)
-    return guarded(job.schedule, round_number, train, select, noise)
+    return queries_of(job, shape, data, lr, key, place, jnp.int32(number), setting.trial)
 
 
 def _metric(job: Job, number: int, silo, params) -> float:
     with _stage(silo.name, number, "evaluation"):
-        outputs = job.model.predict(params, jnp.asarray(silo.test.x))
-        y = jnp.asarray(silo.test.y)
-        return float(jnp.mean(bounded_score(job.model.task, outputs, y, job.metric_bound)))
+        return float(metric_of(job, silo, params))

@@ -215,12 +215,16 @@ def _check(
         raise _too_much(beyond, accounts, charges, allowances)
 
 
+class BudgetSpentError(SilodpError):
+    """A charge that does not fit what a silo allows."""
+
+
 def _too_much(
     beyond: list[str],
     accounts: Mapping[str, Account],
     charges: Mapping[str, Charge],
     allowances: Mapping[str, Allowance],
-) -> SilodpError:
+) -> BudgetSpentError:
     """Names the silo in which the fewest rounds fit."""
     tightest, most = "", math.inf
     for silo in beyond:
@@ -248,7 +252,7 @@ def _too_much(
         if aside > allowance.delta / 10
         else ""
     )
-    return SilodpError(
+    return BudgetSpentError(
         f"Silo {tightest!r}: this run does not fit its lifetime allowance{others}: "
         f"{spent(live, allowance):.4g} of epsilon {allowance.epsilon:g} at delta "
         f"{allowance.delta:g} is spent, and the run would bring it to "

@@ -1,0 +1,194 @@
+"""`silodp federation`: for whoever coordinates sites. It sees what they release, and nothing else."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from silodp.cli.terminal import safe
+
+app = typer.Typer(
+    help="Coordinates sites that train together, each on its own machine.", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
+Run = Annotated[
+    int, typer.Option("--run", help="2, 3, ... for a further run, which is charged anew.", min=1)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("init")
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FED.toml", help="What is agreed on.")],
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Folder to make; else named after the file.")
+    ] = None,
+) -> None:
+    """Makes the coordinator's folder, and for each site a kit to be handed over."""
+    from silodp.sites.federation_setup import set_up_federation
+
+    console = _console()
+    with console.status("Making certificates and kits..."):
+        made = set_up_federation(file, folder)
+    for kit in made.kits:
+        console.print(f"Kit: {safe(str(kit))}")
+    console.print(
+        "Hand each site its kit by a way that nobody else reads: it holds the site's key. There: "
+        "silodp site init KIT."
+    )
+    console.print(f"Next: silodp federation start {safe(str(made.folder))}")
+
+
+@app.command("start")
+def start(folder: Folder) -> None:
+    """Starts the coordinator's server, in the background."""
+    from silodp.sites.federation_setup import proposal_of_federation
+    from silodp.sites.flare.processes import start_server
+
+    proposal_of_federation(folder)
+    with _console().status("Starting the server..."):
+        said = start_server(folder)
+    _console().print(f"Server: {safe(said)}. Next: silodp federation submit {safe(str(folder))}")
+
+
+@app.command("stop")
+def stop(folder: Folder) -> None:
+    """Stops the server. Where jobs stand is kept: `submit` goes on with them."""
+    from silodp.sites.flare.processes import stop_server
+
+    stop_server(folder)
+    _console().print("Stopped.")
+
+
+@app.command("submit")
+def submit(
+    folder: Folder,
+    run: Run = 1,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for sites that are not there yet.")
+    ] = 60.0,
+) -> None:
+    """Trains, or goes on with what was interrupted; shows progress until the job is finished."""
+    from silodp.sites.federation_setup import proposal_of_federation
+    from silodp.sites.flare.submission import run_job
+
+    proposal = proposal_of_federation(folder)
+    job = proposal.job(run)
+    console = _console(stderr=True)
+    with Live(_table(None, proposal.sites, job), console=console, transient=True) as live:
+        told = run_job(
+            folder,
+            job,
+            proposal.sites,
+            patience=wait,
+            report=lambda told: live.update(_table(told, proposal.sites, job)),
+            say=lambda words: live.console.print(safe(words)),
+        )
+    _console().print(_table(told, proposal.sites, job))
+
+
+@app.command("status")
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """Shows whether the server runs, which sites are connected, and where jobs stand."""
+    from silodp.sites.federation_setup import jobs_of, proposal_of_federation
+    from silodp.sites.flare.jobs import registered
+    from silodp.sites.flare.processes import server_is_running
+
+    proposal = proposal_of_federation(folder)
+    running = server_is_running(folder)
+    connected = registered(folder) if running else []
+    jobs = jobs_of(folder)
+    if as_json:
+        told = {"running": running, "connected": connected, "jobs": jobs}
+        typer.echo(json.dumps(told, indent=2))
+        return
+    console = _console()
+    words = "running" if running else "not running"
+    missing = [site for site in proposal.sites if site not in connected]
+    console.print(f"{safe(proposal.name)}: the server is {words}.")
+    if running:
+        console.print(
+            f"Connected: {safe(', '.join(connected) or 'none')}. Missing: "
+            f"{safe(', '.join(missing) or 'none')}."
+        )
+    for told in jobs:
+        console.print(_table(told, proposal.sites, told["job"]))
+
+
+@app.command("watch")
+def watch(folder: Folder, run: Run = 1) -> None:
+    """Shows a job's progress until it is finished, or until Ctrl-C; the job goes on without it."""
+    from silodp.sites.federation_setup import is_finished, progress_of, proposal_of_federation
+
+    proposal = proposal_of_federation(folder)
+    job = proposal.job(run)
+    told = progress_of(folder, job)
+    with Live(_table(told, proposal.sites, job), console=_console()) as live:
+        while not is_finished(told, len(proposal.sites)):
+            time.sleep(0.5)
+            told = progress_of(folder, job)
+            live.update(_table(told, proposal.sites, job))
+
+
+@app.command("demo")
+def demo(
+    sites: Annotated[int, typer.Option(help="How many sites.", min=2, max=12)] = 4,
+    out: Annotated[Path, typer.Option(help="Folder for all of it.")] = Path("runs/federation"),
+    rounds: Annotated[int, typer.Option(help="Of training.", min=1)] = 40,
+) -> None:
+    """The whole on one machine: provisions, starts, trains, shows the table, and stops."""
+    from silodp.sites.demo import run_demo
+
+    console = _console(stderr=True)
+    with Live("", console=console, transient=True) as live:
+        rows = run_demo(
+            out,
+            sites,
+            rounds,
+            say=lambda words: live.console.print(safe(words)),
+            report=lambda told, names, job: live.update(_table(told, names, job)),
+        )
+    table = Table("site", "epsilon", "spent", "test error (mse)", "local training", "ledger")
+    for row in rows:
+        table.add_row(
+            safe(row["site"]),
+            f"{row['epsilon']:g}",
+            f"{row['spent']:.4g}",
+            f"{row['mse']:.5f}",
+            f"{row['local']:.5f}",
+            row["ledger"],
+        )
+    shown = _console()
+    shown.print(table)
+    shown.print(
+        "Each site has a model of its own. The errors were read in the sites' folders: the "
+        "coordinator never learns them. local training: with the same budget, without the others."
+    )
+    shown.print(f"All of it is in {safe(str(out))}")
+
+
+def _table(told: dict[str, Any] | None, sites: Any, job: str) -> Table:
+    title = f"Job {safe(job)}: waiting for sites"
+    if told is not None:
+        pace = ""
+        if told["round"]:
+            pace = f", {told['seconds'] / told['round']:.2f} s a round"
+        title = f"{safe(told['method'])}: round {told['round']} of {told['rounds']}{pace}"
+    table = Table("site", "state", title=title)
+    for site in sites:
+        words = "" if told is None else told["sites"].get(site, "")
+        if told is not None and site in told["finished"]:
+            words = "finished"
+        metric = None if told is None else told["metrics"].get(site)
+        table.add_row(safe(site), safe(words) + ("" if metric is None else f" ({metric:.5f})"))
+    return table
+
+
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)

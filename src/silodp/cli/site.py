@@ -1,0 +1,251 @@
+"""`silodp site`: for the people who run a site. What is theirs stays with them."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from silodp.cli import ledger as ledger_commands
+from silodp.cli.terminal import safe
+from silodp.errors import SilodpError
+from silodp.privacy.accounting import Relation
+
+app = typer.Typer(
+    help="A site of a federation: its records, policy and ledger stay with it.",
+    no_args_is_help=True,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Consent without being asked, for scripts.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("init")
+def init(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The zip from the coordinator.")],
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Folder to make; else named after the site.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Or a database, as SQLAlchemy names it.")] = None,
+    url_env: Annotated[
+        str | None, typer.Option(help="Environment variable with it, so that no file holds it.")
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="The SQL query that gives the table.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The site's budget for one job.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Chance that the bound may fail.")] = None,
+    lifetime_epsilon: Annotated[
+        float | None, typer.Option(help="For all jobs together; else as for one.")
+    ] = None,
+    lifetime_delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
+    relation: Annotated[
+        Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
+    ] = "add-remove",
+    records: Annotated[
+        int | None,
+        typer.Option(help="A public stand-in for the number of records, which is then secret."),
+    ] = None,
+    tell_noise: Annotated[
+        bool,
+        typer.Option(
+            help="Whether the scale of the noise may be told; it says nothing of records."
+        ),
+    ] = True,
+    test_fraction: Annotated[float, typer.Option(help="Share of records kept for testing.")] = 0.2,
+    yes: Yes = False,
+) -> None:
+    """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
+
+    Nothing is sent. Without data and budget it writes a site.toml to be filled in; then go on with
+    `silodp site consent DIR`.
+    """
+    from silodp.sites.site_setup import set_up
+
+    ready = epsilon is not None and delta is not None and (data or url or url_env)
+    own = set_up(
+        kit,
+        folder,
+        path=data,
+        url=url,
+        url_env=url_env,
+        query=query,
+        policy={
+            "epsilon": epsilon,
+            "delta": delta,
+            "lifetime_epsilon": lifetime_epsilon,
+            "lifetime_delta": lifetime_delta,
+            "relation": relation,
+            "records": records,
+        },
+        tell_noise=tell_noise,
+        test_fraction=test_fraction,
+    )
+    console = _console()
+    console.print(f"{safe(str(own))} is made.")
+    if not ready:
+        console.print(
+            f"Fill in data and budget in {safe(str(own / 'site.toml'))}, then: silodp site consent "
+            f"{safe(str(own))}"
+        )
+        return
+    _ask(own, None, yes)
+
+
+@app.command("consent")
+def consent(
+    folder: Folder,
+    proposal: Annotated[
+        Path | None, typer.Option(help="Another proposal (JSON) than that of the kit.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Checks the data against a proposal, shows what it would spend, and asks for consent."""
+    _ask(folder, proposal, yes)
+
+
+def _ask(folder: Path, path: Path | None, yes: bool) -> None:
+    from silodp.cli.plan import print_plan
+    from silodp.planning import describe_plans
+    from silodp.result import plain
+    from silodp.run import account_of
+    from silodp.sites.site_setup import proposal_at
+    from silodp.sites.worker import consent, plan_of
+
+    proposal = proposal_at(folder, path)
+    console = _console()
+    with console.status("Reading the records and working out the plan..."):
+        prepared = plan_of(folder, proposal)
+        account = account_of(prepared)
+        if account is not None:
+            account.check()
+        asked = prepared.asked[0]
+        content = {
+            "method": asked.method,
+            "rounds": asked.rounds,
+            "silos": describe_plans(prepared),
+            "warnings": prepared.warnings,
+            "person": None,
+        }
+    silo = prepared.federations[0].silos[0]
+    console.print(
+        f"{safe(proposal.name)}: {len(proposal.sites)} sites, method {safe(asked.method)}, model "
+        f"{safe(asked.model or '')}. The table fits the schema: {len(silo.train)} records for "
+        f"training, {len(silo.test)} for testing. Nothing was sent."
+    )
+    print_plan(plain(content))
+    if account is None:
+        console.print(
+            "[bold yellow]Keys are for testing: whoever knows the seed knows the noise. Nothing is "
+            "private, and nothing is charged.[/]"
+        )
+    if not yes and not typer.confirm("Take part with this plan?"):
+        console.print("No consent was given: the site will refuse this proposal.")
+        return
+    consent(folder, proposal)
+    console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
+
+
+@app.command("start")
+def start(folder: Folder) -> None:
+    """Starts the site: it connects to the coordinator and waits for jobs, in the background."""
+    from silodp.sites.flare.processes import start_site
+    from silodp.sites.site_files import read_site
+
+    site = read_site(folder).site
+    with _console().status(f"Connecting {safe(site)} to the coordinator..."):
+        said = start_site(folder)
+    _console().print(
+        f"Site {safe(site)}: {safe(said)}. See: silodp site status {safe(str(folder))}"
+    )
+
+
+@app.command("stop")
+def stop(folder: Folder) -> None:
+    """Stops the site. A job that it is part of goes on without it, or later."""
+    from silodp.sites.flare.processes import stop_site
+
+    stop_site(folder)
+    _console().print("Stopped.")
+
+
+@app.command("status")
+def status(
+    folder: Folder,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Shows whether the site runs, where its jobs stand, and what is spent."""
+    from silodp.sites.site_setup import site_status
+
+    if as_json:
+        typer.echo(json.dumps(site_status(folder), indent=2))
+        return
+    if not watch:
+        _console().print(_status_table(site_status(folder)))
+        return
+    with Live(_status_table(site_status(folder)), console=_console()) as live:
+        while True:
+            time.sleep(0.5)
+            live.update(_status_table(site_status(folder)))
+
+
+def _status_table(told: dict[str, Any]) -> Table:
+    running = "connected" if told["running"] else "not running"
+    spent = told["spent"]
+    title = f"{safe(told['site'])}: {running}"
+    if spent is not None:
+        title += f"; spent {spent:.4g} of epsilon {told['lifetime']:g}"
+    table = Table("job", "method", "round", "state", title=title)
+    for job in told["jobs"]:
+        table.add_row(
+            safe(job["job"]),
+            safe(job["method"]),
+            f"{job['round']} / {job['rounds']}",
+            "finished" if job["finished"] else "under way",
+        )
+    return table
+
+
+@app.command("ledger")
+def ledger(folder: Folder, as_json: AsJson = False) -> None:
+    """Shows every entry of the site's ledger; `silodp ledger` does more with its folder."""
+    from silodp.sites.site_files import read_site
+
+    ledger_commands.show(read_site(folder).ledger, None, as_json)
+
+
+@app.command("models")
+def models(folder: Folder, as_json: AsJson = False) -> None:
+    """Lists the site's own models and how good each is on its own test records."""
+    from silodp.sites.site_setup import site_models
+
+    found = site_models(folder)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    if not found:
+        raise SilodpError(f"{folder} has no model yet: they come when a job is finished.")
+    table = Table("job", "method", "metric", "test", "epsilon", "model")
+    table.columns[5].overflow = "fold"
+    for one in found:
+        epsilon = one["epsilon"]
+        table.add_row(
+            safe(one["job"]),
+            safe(one["method"]),
+            one["metric"],
+            f"{one['test']:.5g}",
+            epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
+            safe(one["model"]),
+        )
+    _console().print(table)
+
+
+def _console() -> Console:
+    return Console(highlight=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,84 @@
+"""The job that a proposal describes: the same at the coordinator and at every site."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from silodp.datasets.tables import defaults_of
+from silodp.engines.execution import Reporter
+from silodp.engines.job import Job
+from silodp.federation import Federation
+from silodp.methods.base import Method
+from silodp.prepare import Loaded, Prepared, prepare_loaded
+from silodp.privacy.policy import Policy
+from silodp.privacy.randomness import run_key
+from silodp.run import job_of
+from silodp.sites.agreed_schema import example
+from silodp.sites.proposal import Proposal
+
+
+def prepared_for(
+    proposal: Proposal, federation: Federation, policy: Policy, **own: Any
+) -> Prepared:
+    """What one site is asked, with its own records and its own policy.
+
+    Args:
+      proposal: what is agreed on.
+      federation: of the site alone.
+      policy: its own.
+      **own: options of the run that are the site's own.
+    """
+    asked = replace(proposal.options, epsilon=policy.epsilon, delta=policy.delta, **own)
+    return prepare_loaded(
+        [asked],
+        Loaded([federation], defaults_of(federation.task, "bounds")),
+        None,
+        Reporter(),
+        policies=(policy,),
+        of_federation=proposal.sites,
+    )
+
+
+def job_among(proposal: Proposal, prepared: Prepared) -> Job:
+    """The job, with a place for every site."""
+    sites = len(proposal.sites)
+    return replace(job_of(prepared), weights=np.full(sites, 1.0 / sites))
+
+
+def coordinators_job(proposal: Proposal) -> tuple[Job, Method]:
+    """The same, and its method, of what the schema alone says about records."""
+    made_up = example(proposal.schema)
+    anyone = Policy(
+        epsilon=float("inf"), delta=0.5, subject=proposal.schema.subject_column, silo="anyone"
+    )
+    # There are but a few records, made up; nothing is trained with them.
+    prepared = prepared_for(proposal, made_up, anyone, small_silos="full-batch")
+    job = job_among(proposal, prepared)
+    return job, job.build(job.method.traced_values(prepared.asked[0]))
+
+
+def first_key(proposal: Proposal) -> Array:
+    """What the first model comes from: public, and the same for all."""
+    return jnp.asarray(run_key(proposal.seed, b""))
+
+
+def first_states(proposal: Proposal, job: Job, method: Method) -> tuple[Any, Any]:
+    """The first states of the coordinator and of the site at the first place."""
+    return job.begin(method, first_key(proposal), 0)
+
+
+def told_like(job: Job, method: Method) -> Any:
+    """What shape a broadcast has."""
+    key = jnp.zeros(2, jnp.uint32)
+    return jax.eval_shape(lambda: method.broadcast(job.begin(method, key, 0)[0]))
+
+
+def weights_of(counts: Sequence[float]) -> np.ndarray:
+    """Of the sites when merging; they sum to 1."""
+    weights = np.asarray(counts, float)
+    return weights / weights.sum()

@@ -1,0 +1,64 @@
+"""Pytrees as lists of arrays, as they go from one machine to another, and what is wrong with them.
+
+Whoever receives arrays knows what they must look like, and takes nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
+
+from silodp.errors import SilodpError
+
+# A site that keeps the scale of its noise to itself calls it infinite.
+_MAY_BE_INFINITE = "noise.variance"
+_NOT_NEGATIVE = ".noise."
+
+
+def leaves_of(tree: Any) -> list[np.ndarray]:
+    """The arrays of a pytree."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
+    """The pytree again; `like` has its structure, shapes and types. Anything else is refused."""
+    expected, structure = tree_leaves_with_path(like), jax.tree.structure(like)
+    if len(arrays) != len(expected):
+        raise SilodpError(f"there are {len(arrays)} arrays, not {len(expected)}")
+    for array, (path, leaf) in zip(arrays, expected, strict=True):
+        problem = _problem(array, keystr(path), leaf)
+        if problem:
+            raise SilodpError(f"array {keystr(path) or 'of the model'} {problem}")
+    return jax.tree.unflatten(structure, arrays)
+
+
+def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
+    """The length of all that is a number of a model: not of what tells how noisy it is."""
+    names = [keystr(path) for path, _ in tree_leaves_with_path(like)]
+    squares = [
+        float(np.sum(np.square(array, dtype=np.float64)))
+        for array, name in zip(arrays, names, strict=True)
+        if array.dtype.kind == "f" and _NOT_NEGATIVE not in name
+    ]
+    return float(np.sqrt(sum(squares)))
+
+
+def _problem(array: Any, name: str, leaf: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return f"is a {type(array).__name__}"
+    if array.dtype != leaf.dtype:
+        return f"is of type {array.dtype}, not {leaf.dtype}"
+    if array.shape != leaf.shape:
+        return f"has shape {array.shape}, not {leaf.shape}"
+    if array.dtype.kind != "f":
+        return ""
+    fine = np.isfinite(array)
+    if name.endswith(_MAY_BE_INFINITE):
+        fine = fine | (array == np.inf)
+    if not fine.all():
+        return "is not finite"
+    if _NOT_NEGATIVE in name and (array < 0).any():
+        return "is negative"
+    return ""

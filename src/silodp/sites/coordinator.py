@@ -1,0 +1,267 @@
+"""What the coordinator does: it asks the sites round by round, checks what they send, and merges it.
+
+No engine is known here: `next_request` says what to ask whom, `receive` takes the answers. Where the
+job stands is on disk after every round, so that it can be gone on with, by whatever process.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silodp.engines.one_silo import message_like
+from silodp.errors import SilodpError
+from silodp.result import plain, write_file
+from silodp.sites.agreed_job import (
+    coordinators_job,
+    first_states,
+    told_like,
+    weights_of,
+)
+from silodp.sites.arrays import leaves_of, norm_of, tree_of
+from silodp.sites.proposal import read_proposal
+from silodp.sites.protocol import Kind, Reply, Request
+from silodp.sites.state_file import load_state, save_state
+
+PROPOSAL_FILE, STATE = "proposal.json", "state"
+STATE_FILE, PROGRESS_FILE, LEARNED_FILE = "state.npz", "progress.json", "learned.json"
+# A site whose messages were dropped so often in a row is not asked any more.
+_MOST_DROPPED = 3
+# A message so many times longer than the others' is dropped.
+_FAR_LONGER = 1000.0
+_log = logging.getLogger("silodp.coordinator")
+
+
+class QuorumError(SilodpError):
+    """Too few sites answer for the job to go on."""
+
+
+class Coordinator:
+    """One job among all sites, from where it stands.
+
+    Attributes:
+      proposal: what is agreed on.
+      targets: the sites that are asked next.
+      deadline: seconds that they are waited for.
+    """
+
+    def __init__(self, folder: Path, job: str):
+        text = (folder / PROPOSAL_FILE).read_text(encoding="utf-8")
+        self.proposal = read_proposal(text, str(folder / PROPOSAL_FILE))
+        if not job.startswith(self.proposal.digest[:16]):
+            raise SilodpError(
+                f"Job {job!r} is not one of the proposal in {folder}: submit it anew."
+            )
+        self._name, self._folder = job, folder / STATE / job
+        self._job, self._method = coordinators_job(self.proposal)
+        self._server, silo = first_states(self.proposal, self._job, self._method)
+        told = told_like(self._job, self._method)
+        self._message_like = message_like(self._job, self._method, silo, told)
+        self._merge = jax.jit(self._method.merge)
+        self._broadcast = jax.jit(self._method.broadcast)
+        self._about: dict[str, Any] = {
+            "round": 0,  # the next one
+            "records": {},
+            "finished": [],
+            "metrics": {},
+            "seconds": 0.0,
+        }
+        found = load_state(self._folder / STATE_FILE)
+        if found is not None:
+            self._about, lists = found
+            self._server = tree_of(lists["server"], self._server)
+        self._phase: Kind = "join"
+        self.targets = list(self.proposal.sites)
+        self.deadline = self.proposal.rules.deadline
+        self._status = dict.fromkeys(self.proposal.sites, "asked")
+        self._dropped = dict.fromkeys(self.proposal.sites, 0)
+        self._last_message: dict[str, str] = {}
+        self._asked_at = time.perf_counter()
+
+    @property
+    def rounds(self) -> int:
+        """Of the job."""
+        return self._job.rounds
+
+    @property
+    def round(self) -> int:
+        """That is asked for next, from 0."""
+        return self._about["round"]
+
+    @property
+    def status(self) -> dict[str, str]:
+        """How it stands with each site, in words."""
+        return dict(self._status)
+
+    def next_request(self) -> Request | None:
+        """What to ask the targets; None when there is nothing more to ask."""
+        self._asked_at = time.perf_counter()
+        if self._phase == "join":
+            return self._request("join", [])
+        told = leaves_of(self._broadcast(self._server))
+        if self._about["round"] < self.rounds:
+            self._phase = "train"
+            return self._request("train", told)
+        waiting = [site for site in self.targets if site not in self._about["finished"]]
+        if not waiting:
+            self._write_learned()
+            return None
+        self._phase, self.targets = "finish", waiting
+        return self._request("finish", told)
+
+    def _request(self, kind: Kind, arrays: list[np.ndarray]) -> Request:
+        return Request(kind, self._name, self.proposal.text, self._about["round"], arrays)
+
+    def receive(self, replies: Mapping[str, Reply]) -> None:
+        """Takes the answers of a request; what does not fit is dropped, and said in the log."""
+        good = {}
+        for site in list(self.targets):
+            reply = replies.get(site)
+            if reply is None:
+                self._leave_out(site, f"no answer within {self.deadline:g} s")
+            elif reply.status != "ok":
+                self._leave_out(site, f"refused: {_one_line(reply.reason)}")
+            else:
+                good[site] = reply
+        {"join": self._joined, "train": self._trained, "finish": self._finished}[self._phase](good)
+        self._report()
+
+    def _joined(self, replies: Mapping[str, Reply]) -> None:
+        by_records = self.proposal.training["weights"] == "records"
+        for site, reply in replies.items():
+            records = reply.about.get("records")
+            if by_records and (type(records) is not int or not 0 < records < 2**53):
+                self._leave_out(site, "does not say how many records it has, by which weights go")
+                continue
+            self._about["records"][site] = records if by_records else 1
+            self._status[site] = "taking part"
+        self._check_quorum(self.targets, "joined")
+        self._phase = "train"
+        self._save()
+
+    def _trained(self, replies: Mapping[str, Reply]) -> None:
+        number = self._about["round"]
+        messages = self._checked(replies, number)
+        self._check_quorum(list(messages), f"have a part in round {number + 1}")
+        sites = self.proposal.sites
+        absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._message_like)
+        joined = jax.tree.map(
+            lambda *parts: jnp.stack(parts), *(messages.get(site, absent) for site in sites)
+        )
+        counts = [self._about["records"].get(s, 0) if s in messages else 0 for s in sites]
+        weights = jnp.asarray(weights_of(counts), jnp.float32)
+        server = jax.block_until_ready(self._merge(self._server, joined, weights))
+        if not _finite(server):
+            raise SilodpError(
+                f"The models are not finite any more in round {number + 1}: agree on a smaller lr."
+            )
+        self._server = server
+        self._about["round"] = number + 1
+        self._about["seconds"] += time.perf_counter() - self._asked_at
+        self._save()
+
+    def _checked(self, replies: Mapping[str, Reply], number: int) -> dict[str, Any]:
+        """The messages that can be merged, by site."""
+        messages, norms = {}, {}
+        for site, reply in replies.items():
+            try:
+                messages[site] = self._message(site, reply, number)
+                norms[site] = norm_of(reply.arrays, self._message_like)
+            except SilodpError as error:
+                self._drop(site, str(error))
+        limit = self.proposal.rules.largest_norm
+        usual = float(np.median(list(norms.values()))) if len(norms) > 2 else 0.0
+        for site, norm in norms.items():
+            if norm > limit or (usual > 0 and norm > _FAR_LONGER * usual):
+                del messages[site]
+                self._drop(site, f"its norm is {norm:.3g}")
+        for site in messages:
+            self._dropped[site] = 0
+            self._status[site] = "taking part"
+        return messages
+
+    def _message(self, site: str, reply: Reply, number: int) -> Any:
+        if reply.about.get("round") != number:
+            raise SilodpError("it is of another round")
+        message = tree_of(reply.arrays, self._message_like)
+        if reply.arrays:
+            digest = hashlib.sha256(b"".join(a.tobytes() for a in reply.arrays)).hexdigest()
+            if self._last_message.get(site) == digest:
+                raise SilodpError("it is the one of the round before")
+            self._last_message[site] = digest
+        return message
+
+    def _finished(self, replies: Mapping[str, Reply]) -> None:
+        for site, reply in replies.items():
+            metric = reply.about.get("metric")
+            if isinstance(metric, int | float) and np.isfinite(metric):
+                self._about["metrics"][site] = float(metric)
+            self._about["finished"].append(site)
+            self._status[site] = "finished"
+        self._save()
+
+    def _leave_out(self, site: str, why: str) -> None:
+        self.targets.remove(site)
+        self._status[site] = why
+        _log.warning("site %r is left out: %s", site, why)
+
+    def _drop(self, site: str, why: str) -> None:
+        number = self._about["round"] + 1
+        _log.warning("site %r: its message of round %d is dropped: %s", site, number, why)
+        self._status[site] = f"message of round {number} dropped: {why}"
+        self._dropped[site] += 1
+        if self._dropped[site] >= _MOST_DROPPED:
+            self._leave_out(site, f"{_MOST_DROPPED} messages in a row were dropped, lastly: {why}")
+
+    def _check_quorum(self, sites: list[str], what: str) -> None:
+        quorum = self.proposal.rules.quorum
+        if len(sites) < quorum:
+            self._report()
+            said = "; ".join(
+                f"{site}: {self._status[site]}" for site in self.proposal.sites if site not in sites
+            )
+            raise QuorumError(
+                f"{len(sites)} of {len(self.proposal.sites)} sites {what}, but the quorum is "
+                f"{quorum} ({said}): submit again when they are back."
+            )
+
+    def _save(self) -> None:
+        save_state(self._folder / STATE_FILE, self._about, {"server": leaves_of(self._server)})
+
+    def _report(self) -> None:
+        """For whoever watches."""
+        told = {
+            "job": self._name,
+            "method": self.proposal.training["method"],
+            "round": self._about["round"],
+            "rounds": self.rounds,
+            "seconds": self._about["seconds"],
+            "finished": self._about["finished"],
+            "metrics": self._about["metrics"],
+            "sites": self._status,
+            "time": time.time(),
+        }
+        write_file(self._folder / PROGRESS_FILE, json.dumps(told))
+
+    def _write_learned(self) -> None:
+        """What the method found out about the sites, from what they sent."""
+        learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(self._server))
+        if learned:
+            write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
+
+
+def _finite(server: Any) -> bool:
+    """Whether the models are; a state may hold infinities (the noise of who does not tell it)."""
+    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(server)]
+    return not any(np.isnan(array).any() for array in arrays if array.dtype.kind == "f")
+
+
+def _one_line(text: Any) -> str:
+    return " ".join(str(text)[:300].split())

@@ -1,0 +1,172 @@
+"""A federation on one machine, for trying out: every process, certificate and file is a real one.
+
+Made-up hospitals predict how many days a patient stays. They differ, each has a budget of its own,
+and none has many records.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from silodp.errors import SilodpError
+from silodp.privacy.ledger import read_ledger
+from silodp.result import read_result, write_file
+from silodp.run import run
+from silodp.sites.federation_setup import set_up_federation
+from silodp.sites.flare.processes import start_server, start_site, stop_server, stop_site
+from silodp.sites.flare.submission import run_job
+from silodp.sites.proposal import Proposal
+from silodp.sites.site_data import load_records
+from silodp.sites.site_files import read_site
+from silodp.sites.site_setup import set_up, site_status
+from silodp.sites.worker import RESULTS, consent
+
+NAMES = (
+    *("north", "south", "east", "west", "harbour", "hill"),
+    *("lake", "forest", "valley", "river", "castle", "garden"),
+)
+BUDGETS = (1.0, 3.0, 6.0)
+DELTA = 1e-4
+_RECORDS = (240, 420)
+_WARDS = ("medical", "surgical", "cardiac")
+
+_FED = """\
+name = "Demo"
+sites = [{sites}]
+
+[server]
+host = "localhost"
+port = {port}
+
+[training]
+method = "ebmtl"
+rounds = {rounds}
+batch_size = 32
+lr = 0.1
+weights = "uniform"
+
+[schema]
+target = "days"
+task = "regression"
+range = [0, 30]
+bounds = {{age = [0, 110], severity = [0, 10], earlier_stays = [0, 20]}}
+levels = {{ward = ["medical", "surgical", "cardiac"]}}
+
+[rules]
+deadline = 60
+"""
+
+
+def run_demo(
+    out: Path,
+    sites: int,
+    rounds: int,
+    say: Callable[[str], None],
+    report: Callable[[dict[str, Any] | None, Sequence[str], str], None],
+) -> list[dict[str, Any]]:
+    """Sets all up, trains, stops; returns a row for each site."""
+    if out.exists() and any(out.iterdir()):
+        raise SilodpError(f"{out} is there already: choose another --out.")
+    names = NAMES[:sites]
+    quoted = ", ".join(f'"{name}"' for name in names)
+    fed = write_file(out / "demo.toml", _FED.format(sites=quoted, port=_free_port(), rounds=rounds))
+    say("Provisioning: certificates and a kit for each site")
+    made = set_up_federation(fed, out / "coordinator")
+    folders = {}
+    for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):
+        records = out / "records" / f"{name}.csv"
+        write_file(records, _table(place).to_csv(index=False))
+        policy = {"epsilon": BUDGETS[place % len(BUDGETS)], "delta": DELTA}
+        folders[name] = set_up(kit, out / "sites" / name, path=records, policy=policy)
+        consent(folders[name], made.proposal)
+    with contextlib.ExitStack() as stack:
+        stack.callback(stop_server, made.folder)
+        say("Starting the coordinator's server")
+        start_server(made.folder)
+        for name, folder in folders.items():
+            stack.callback(stop_site, folder)
+            say(f"Starting site {name}")
+            start_site(folder)
+        job = made.proposal.job()
+        run_job(
+            made.folder,
+            job,
+            made.proposal.sites,
+            patience=60.0,
+            report=lambda told: report(told, made.proposal.sites, job),
+            say=say,
+        )
+        say("Stopping")
+    local = _local_errors(folders, made.proposal)
+    return [
+        {
+            "site": name,
+            "epsilon": read_site(folder).policy.epsilon,
+            "spent": site_status(folder)["spent"],
+            "mse": read_result(folder / RESULTS / job).mean,
+            "local": local[name],
+            "ledger": f"intact, {len(read_ledger(read_site(folder).ledger, name).entries)} entries",
+        }
+        for name, folder in folders.items()
+    ]
+
+
+def _table(place: int) -> pd.DataFrame:
+    """A hospital's records: what makes for a long stay is alike, but not the same everywhere."""
+    rng = np.random.default_rng(100 + place)
+    number = int(rng.integers(*_RECORDS))
+    age, severity = rng.uniform(18, 100, number), rng.uniform(0, 10, number)
+    earlier = rng.poisson(2, number).clip(0, 20)
+    ward = rng.choice(_WARDS, number)
+    habits = rng.normal(0, 0.25, 4)
+    days = (
+        2
+        + (0.06 + 0.02 * habits[0]) * age
+        + (0.8 + habits[1]) * severity
+        + (0.4 + 0.3 * habits[2]) * earlier
+        + (2 + 4 * habits[3]) * (ward == "cardiac")
+        + rng.normal(0, 1, number)
+    )
+    return pd.DataFrame(
+        {
+            "patient": [f"{place}-{i}" for i in range(number)],
+            "age": age.round(1),
+            "severity": severity.round(2),
+            "earlier_stays": earlier,
+            "ward": ward,
+            "days": days.clip(0, 30).round(2),
+        }
+    )
+
+
+def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, float]:
+    """What each site would have had by itself, with the same budget: a simulation, for comparing."""
+    errors = {}
+    for name, folder in folders.items():
+        site = read_site(folder)
+        alone = load_records(
+            name, site.data, proposal.schema, seed=site.seed, test_fraction=site.test_fraction
+        )
+        training = {n: v for n, v in proposal.training.items() if v is not None}
+        training |= {"method": "local"}
+        result = run(
+            federation=replace(alone, name="demo"),
+            epsilon=site.policy.epsilon,
+            delta=site.policy.delta,
+            seeds=5,
+            **training,
+        )
+        errors[name] = result.mean
+    return errors
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]

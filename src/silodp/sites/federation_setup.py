@@ -1,0 +1,88 @@
+"""The coordinator's folder: made from fed.toml, and where its jobs stand.
+
+FEDERATION/
+  fed.toml, proposal.json   what is agreed on
+  kits/NAME.zip             for each site, to be handed over by a safe way: it holds a key
+  server/, admin/           FLARE's workspaces of the coordinator
+  state/                    where each job stands
+"""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from silodp.errors import SilodpError
+from silodp.sites.coordinator import PROGRESS_FILE, PROPOSAL_FILE, STATE
+from silodp.sites.flare.kits import harden_server, make_kits
+from silodp.sites.proposal import Proposal, read_federation, read_proposal
+
+FED_FILE = "fed.toml"
+
+
+class SetUp(NamedTuple):
+    """A new federation."""
+
+    folder: Path
+    proposal: Proposal
+    kits: list[Path]
+
+
+def set_up_federation(path: Path, folder: Path | None = None) -> SetUp:
+    """Makes the coordinator's folder and a kit for each site, whole or not at all."""
+    proposal, host, port = read_federation(path)
+    folder = folder or path.parent / path.stem
+    if folder.exists() and any(folder.iterdir()):
+        raise SilodpError(f"{folder} is there already: choose another --dir.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.parent / f".{folder.name}.making"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        kits = make_kits(aside, proposal.name, host, port, proposal.sites)
+        harden_server(aside / "server")
+        (aside / PROPOSAL_FILE).write_text(proposal.text, encoding="utf-8")
+        shutil.copyfile(path, aside / FED_FILE)
+        for kit in kits:
+            with zipfile.ZipFile(kit, "a") as archive:
+                archive.writestr(PROPOSAL_FILE, proposal.text)
+        if folder.exists():
+            folder.rmdir()
+        aside.rename(folder)
+        folder.chmod(0o700)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return SetUp(folder, proposal, [folder / kit.relative_to(aside) for kit in kits])
+
+
+def proposal_of_federation(folder: Path) -> Proposal:
+    """What the federation in this folder has agreed on."""
+    path = folder / PROPOSAL_FILE
+    try:
+        return read_proposal(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise SilodpError(
+            f"{folder} is no federation ({error.strerror}): give the folder that `silodp "
+            "federation init` made."
+        ) from None
+
+
+def progress_of(folder: Path, job: str) -> dict[str, Any] | None:
+    """Where a job stands; None before its first answers."""
+    try:
+        return json.loads((folder / STATE / job / PROGRESS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise SilodpError(f"{folder}: the progress of {job} cannot be read ({error}).") from None
+
+
+def jobs_of(folder: Path) -> list[dict[str, Any]]:
+    """All jobs that were begun, in the order of their names."""
+    names = sorted(path.parent.name for path in (folder / STATE).glob(f"*/{PROGRESS_FILE}"))
+    return [told for name in names if (told := progress_of(folder, name)) is not None]
+
+
+def is_finished(told: dict[str, Any] | None, sites: int) -> bool:
+    """Whether every site has its model."""
+    return told is not None and len(told["finished"]) == sites

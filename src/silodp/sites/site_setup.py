@@ -1,0 +1,135 @@
+"""A site's folder: made from its kit, and what is in it.
+
+SITE/
+  site.toml       the site's own: data, policy, ledger
+  proposal.json   what the kit's coordinator proposes
+  consented/      what the site has said yes to
+  kit/            certificates and FLARE's workspace
+  ledger/         what was spent
+  state/          where each job stands
+  results/        the site's own models, and how good they are
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from silodp.errors import SilodpError
+from silodp.privacy.ledger import exists
+from silodp.privacy.spending import remaining
+from silodp.result import MODELS_FILE, RESULT_FILE, plain, read_result
+from silodp.sites.coordinator import PROPOSAL_FILE
+from silodp.sites.flare.kits import harden_site, unpack_kit
+from silodp.sites.flare.processes import site_is_running
+from silodp.sites.proposal import Proposal, read_proposal
+from silodp.sites.site_files import SITE_FILE, read_site, write_site
+from silodp.sites.worker import PROGRESS_FILE, RESULTS, STATE
+
+KIT = "kit"
+
+
+def set_up(
+    kit: Path,
+    folder: Path | None,
+    *,
+    path: Path | None,
+    url: str | None,
+    url_env: str | None,
+    query: str | None,
+    policy: Mapping[str, Any],
+    tell_noise: bool,
+    test_fraction: float,
+) -> Path:
+    """Makes the site's folder, whole or not at all; returns it."""
+    aside = kit.parent / f".{kit.stem}.unpacking"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        site = unpack_kit(kit, aside / KIT)
+        folder = folder or kit.parent / site
+        if folder.exists() and any(folder.iterdir()):
+            raise SilodpError(f"{folder} is there already: choose another --dir.")
+        harden_site(aside / KIT)
+        proposal = aside / KIT / PROPOSAL_FILE
+        if not proposal.is_file():
+            raise SilodpError(f"{kit} holds no proposal: get the kit anew from the coordinator.")
+        proposal.rename(aside / PROPOSAL_FILE)
+        if site not in proposal_at(aside, None).sites:
+            raise SilodpError(
+                f"{kit} is that of {site!r}, which is not in its proposal: get the kit anew."
+            )
+        write_site(
+            aside,
+            site=site,
+            path=None if path is None else path.resolve(),
+            url=url,
+            url_env=url_env,
+            query=query,
+            policy={name: value for name, value in policy.items() if value is not None},
+            tell_noise=tell_noise,
+            test_fraction=test_fraction,
+        )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rmdir()
+        aside.rename(folder)
+        folder.chmod(0o700)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
+
+
+def proposal_at(folder: Path, path: Path | None) -> Proposal:
+    """The proposal in the file, or else that of the site's kit."""
+    path = path or folder / PROPOSAL_FILE
+    try:
+        return read_proposal(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SilodpError(f"{path} cannot be read ({error}): check the path.") from None
+
+
+def site_status(folder: Path) -> dict[str, Any]:
+    """Whether it runs, where its jobs stand, what is spent: for the site alone."""
+    config = read_site(folder)
+    jobs = [_read_json(path) for path in sorted((folder / STATE).glob(f"*/{PROGRESS_FILE}"))]
+    spent = None
+    if exists(config.ledger, config.site):
+        spent = remaining(config.ledger, config.site)["spent_epsilon"]
+    return {
+        "site": config.site,
+        "running": site_is_running(folder),
+        "jobs": jobs,
+        "spent": spent,
+        "lifetime": config.policy.lifetime[0],
+    }
+
+
+def site_models(folder: Path) -> list[dict[str, Any]]:
+    """The site's own models, and how good each is on its own test records."""
+    found = []
+    for path in sorted((folder / RESULTS).glob(f"*/{RESULT_FILE}")):
+        result = read_result(path.parent)
+        found.append(
+            {
+                "job": path.parent.name,
+                "method": result.method,
+                "metric": result.metric,
+                "test": result.mean,
+                "epsilon": plain(result.privacy[0]["epsilon"]),
+                "model": str(path.parent / MODELS_FILE),
+            }
+        )
+    return found
+
+
+def has_site(folder: Path) -> bool:
+    """Whether it is a site's folder."""
+    return (folder / SITE_FILE).is_file()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise SilodpError(f"{path} cannot be read: the site's process may be writing it.") from None

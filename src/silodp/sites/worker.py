@@ -1,0 +1,356 @@
+"""What a site does when it is asked: it checks, plans, charges, trains, keeps, and only then answers.
+
+No engine is known here: a request comes in, a reply goes out (see `protocol`). What is asked is
+compared with what the site consented to; the budget, the records, the noise and the metric stay
+here. A round that was answered is answered again in the same words: nothing is released twice with
+other noise.
+"""
+
+import fcntl
+import json
+import logging
+import re
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silodp.accounts import account_of
+from silodp.engines.devices import prepare_jax
+from silodp.engines.job import Setting
+from silodp.engines.one_silo import OneSilo
+from silodp.errors import SilodpError
+from silodp.privacy.charging import BudgetSpentError, charge_all, finish_all, resume_all
+from silodp.privacy.ledger import exists, read_ledger
+from silodp.privacy.randomness import host_random, new_secret, run_key
+from silodp.privacy.spending import account_of as standing_of
+from silodp.privacy.statistics import noisy_metric
+from silodp.result import write_file
+from silodp.run_results import result_of
+from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
+from silodp.sites.arrays import leaves_of, tree_of
+from silodp.sites.proposal import Proposal, first_difference, read_proposal
+from silodp.sites.protocol import Reply, Request
+from silodp.sites.site_data import load_records
+from silodp.sites.site_files import SiteConfig, read_site
+from silodp.sites.state_file import load_state, save_state
+from silodp.training_run import standardised
+
+STATE, RESULTS, CONSENTED = "state", "results", "consented"
+STATE_FILE, PROGRESS_FILE = "state.npz", "progress.json"
+_JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
+_log = logging.getLogger("silodp.site")
+
+INTERNAL = "internal error at the site; its own log says more"
+SPENT = "budget spent"
+
+
+class Refusal(SilodpError):
+    """What the coordinator is told, and no more."""
+
+
+class SiteWorker:
+    """A site, as the coordinator sees it."""
+
+    def __init__(self, folder: Path):
+        self._folder = Path(folder)
+        self._config = read_site(self._folder)
+        self._at_work: _Job | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def answer(self, request: Request) -> Reply:
+        """Always an answer; what went wrong inside stays inside."""
+        with self._one_at_a_time:
+            try:
+                return self._answer(request)
+            except Refusal as refusal:
+                _log.warning("refused: %s", refusal)
+                return Reply("refused", str(refusal))
+            except Exception:
+                _log.exception("failed")
+                return Reply("refused", INTERNAL)
+
+    def close(self) -> None:
+        """Another process may go on with the job."""
+        if self._at_work is not None:
+            self._at_work.close()
+            self._at_work = None
+
+    def _answer(self, request: Request) -> Reply:
+        proposal = self._consented(request)
+        if self._at_work is None or self._at_work.name != request.job:
+            self.close()
+            self._at_work = _Job(self._folder, self._config, proposal, request.job)
+        if request.kind == "join":
+            return self._at_work.join()
+        if request.kind == "train":
+            return self._at_work.train(request.round, request.arrays)
+        if request.kind == "finish":
+            return self._at_work.finish(request.arrays)
+        raise Refusal("the request is of no kind that is known")
+
+    def _consented(self, request: Request) -> Proposal:
+        """The proposal, if this site has said yes to just that."""
+        if not isinstance(request.job, str) or not _JOB.fullmatch(request.job):
+            raise Refusal("the job's name is not one that silodp gives")
+        try:
+            proposal = read_proposal(request.proposal)
+        except SilodpError as error:
+            raise Refusal(str(error)) from None
+        agreed = consented(self._folder)
+        if proposal.digest not in {one.digest for one in agreed}:
+            like = [one for one in agreed if one.name == proposal.name] or agreed
+            differs = f": {first_difference(like[0], proposal)}" if like else ""
+            raise Refusal(f"this site did not consent to this proposal{differs}")
+        if not request.job.startswith(proposal.digest[:16]):
+            raise Refusal("the job is not one of this proposal")
+        if self._config.site not in proposal.sites:
+            raise Refusal("this site is not in the proposal")
+        return proposal
+
+
+def consented(folder: Path) -> list[Proposal]:
+    """The proposals that the site has said yes to."""
+    return [
+        read_proposal(path.read_text(encoding="utf-8"), str(path))
+        for path in sorted((folder / CONSENTED).glob("*.json"))
+    ]
+
+
+def consent(folder: Path, proposal: Proposal) -> None:
+    """The site says yes."""
+    write_file(folder / CONSENTED / f"{proposal.digest}.json", proposal.text)
+
+
+def plan_of(folder: Path, proposal: Proposal):
+    """What a proposal would ask of this site, and with how much noise: see `silodp plan`.
+
+    Reads the records and checks them against the schema; sends nothing.
+    """
+    config = read_site(folder)
+    return _prepared(config, proposal)
+
+
+def _prepared(config: SiteConfig, proposal: Proposal):
+    federation = load_records(
+        config.site,
+        config.data,
+        proposal.schema,
+        seed=config.seed,
+        test_fraction=config.test_fraction,
+    )
+    testing = config.keys == "test"
+    return prepared_for(
+        proposal,
+        federation,
+        config.policy,
+        # Noise from a seed is not private: there is nothing to charge.
+        ledger=None if testing else config.ledger,
+        entropy="seed" if testing else "os",
+        first_seed=config.seed,
+    )
+
+
+class _Job:
+    """One job at this site, from where it stands."""
+
+    def __init__(self, folder: Path, config: SiteConfig, proposal: Proposal, name: str):
+        self.name = name
+        self._config, self._proposal = config, proposal
+        self._folder, self._results = folder / STATE / name, folder / RESULTS / name
+        self._lock = _only_one(self._folder)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Another process may go on with it."""
+        self._lock.close()
+
+    def _open(self) -> None:
+        prepare_jax()
+        config, proposal = self._config, self._proposal
+        self._started = time.perf_counter()
+        try:
+            self._prepared = _prepared(config, proposal)
+        except SilodpError as error:
+            # It may name columns, paths or counts: those are for the site's own log.
+            _log.warning("%s", error)
+            raise Refusal(
+                "the site's records or policy do not allow this; its log says why"
+            ) from None
+        found = load_state(self._folder / STATE_FILE)
+        self._about: dict[str, Any] = (
+            found[0] if found else {"round": -1, "finished": False, "secret": self._new_secret()}
+        )
+        self._secret = bytes.fromhex(self._about["secret"])
+        self._charge(found is not None)
+        self._build()
+        self._told_like = told_like(self._job, self._silo.method)
+        self._state = self._silo.begin(first_key(proposal))
+        self._message: list[np.ndarray] = []
+        if found and found[1]:
+            self._state = tree_of(found[1]["silo"], self._state)
+            self._message = found[1]["message"]
+
+    def _new_secret(self) -> str:
+        return new_secret("seed" if self._config.keys == "test" else "os").hex()
+
+    def _build(self) -> None:
+        prepared, proposal = self._prepared, self._proposal
+        asked, federation = prepared.asked[0], prepared.federations[0]
+        if asked.statistics_share:
+            federation = standardised(federation, prepared.plans[0], asked.first_seed, self._secret)
+        self._federation = federation
+        self._job = job_among(proposal, prepared)
+        setting = Setting(asked.lr or 0.0, prepared.plans[0], prepared.method.traced_values(asked))
+        place = proposal.sites.index(self._config.site)
+        self._silo = OneSilo(self._job, federation, setting, place, self._config.tell_noise)
+        self._key = jnp.asarray(run_key(self._config.seed, self._secret))
+
+    def _charge(self, begun: bool) -> None:
+        """Pays for all rounds before the first, once; what does not fit is refused."""
+        try:
+            account = account_of(self._prepared)
+        except SilodpError as error:
+            _log.warning("%s", error)
+            raise Refusal("the site cannot prove what this would cost") from None
+        if account is None:
+            if not begun:
+                self._save([], [])
+            return
+        silo, directory = self._config.site, account.directory
+        runs = standing_of(read_ledger(directory, silo)).runs if exists(directory, silo) else {}
+        if self.name not in runs:
+            if not begun:
+                # The secret first: what is charged can be gone on with, or not at all.
+                self._save([], [])
+            try:
+                charge_all(directory, account.charges, account.allowances, self.name)
+            except BudgetSpentError as error:
+                _log.warning("%s", error)
+                raise Refusal(SPENT) from None
+        elif not begun:
+            raise Refusal(
+                "the job was charged, but where it stood is lost at the site: submit it anew, as "
+                "another run"
+            )
+        elif not self._about["finished"]:
+            resume_all(directory, [silo], self.name, self._about["round"] + 1)
+        self._account = account
+
+    def join(self) -> Reply:
+        """What may be told about this site: how many records, if that is public and asked for."""
+        about: dict[str, Any] = {"finished": self._about["finished"]}
+        policy, training = self._config.policy, self._proposal.training
+        if training["weights"] == "records" and policy.count_is_public:
+            about["records"] = self._prepared.plans[0][0].records
+        return Reply("ok", about=about)
+
+    def train(self, number: Any, arrays: list[np.ndarray]) -> Reply:
+        """A round: the answer that was given, if it was; else a new one, kept before it is sent."""
+        rounds, last = self._job.rounds, self._about["round"]
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise Refusal("the round is no number")
+        if number >= rounds:
+            raise Refusal(f"round {number + 1} is asked for, but {rounds} were agreed on")
+        if number < last:
+            raise Refusal(f"round {number + 1} was answered, and round {last + 1} after it")
+        if number > last:
+            told = self._told(arrays)
+            state, message = jax.block_until_ready(
+                self._silo.local(self._key, self._state, told, number)
+            )
+            if not _finite(state):
+                raise Refusal("the model is not finite any more: a smaller lr would help")
+            self._about["round"] = number
+            self._save(leaves_of(state), leaves_of(message))
+            self._state, self._message = state, leaves_of(message)
+            self._report()
+        return Reply("ok", about={"round": number}, arrays=self._message)
+
+    def finish(self, arrays: list[np.ndarray]) -> Reply:
+        """The site's own model, and how good it is: both stay here."""
+        if self._about["round"] < 0:
+            raise Refusal("no round was trained at this site")
+        if not self._about["finished"]:
+            params = self._silo.personal(self._state, self._told(arrays))
+            self._about["released"] = self._keep(params)
+            self._about["finished"] = True
+            self._save(leaves_of(self._state), self._message)
+            if self._prepared.asked[0].ledger is not None:
+                finish_all(self._account.directory, [self._config.site], self.name)
+            self._report()
+        released = self._about["released"]
+        return Reply("ok", about={} if released is None else {"metric": released})
+
+    def _keep(self, params: Any) -> float | None:
+        """Writes the result; returns the metric if it was paid for, with its noise."""
+        prepared, config = self._prepared, self._config
+        exact = self._silo.metric(params)
+        models = jax.tree.map(lambda a: np.asarray(a)[None, None], params)
+        seconds = {"total": time.perf_counter() - self._started}
+        rounds = [self._job.rounds]
+        result = result_of(
+            prepared, [self._federation], 0, rounds, np.full((1, 1, 1), exact), seconds, models
+        )
+        result.write(self._results)
+        asked = prepared.asked[0]
+        if not asked.metric_share:
+            return None
+        plan = prepared.plans[0][0]
+        largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
+        random = host_random(config.seed, self._secret, f"metric {plan.silo}")
+        count = len(self._federation.silos[0].test)
+        return float(noisy_metric(np.array([exact]), largest, count, plan.metric_noise, random)[0])
+
+    def _told(self, arrays: list[np.ndarray]) -> Any:
+        try:
+            return tree_of(arrays, self._told_like)
+        except SilodpError as error:
+            raise Refusal(f"what the site was told does not fit: {error}") from None
+
+    def _save(self, silo: list[np.ndarray], message: list[np.ndarray]) -> None:
+        lists = {"silo": silo, "message": message} if silo or message else {}
+        if self._about["round"] >= 0:
+            lists = {"silo": silo, "message": message}
+        save_state(self._folder / STATE_FILE, self._about, lists)
+
+    def _report(self) -> None:
+        """For people at the site."""
+        told = {
+            "job": self.name,
+            "method": self._proposal.training["method"],
+            "round": self._about["round"] + 1,
+            "rounds": self._job.rounds,
+            "finished": self._about["finished"],
+            "time": time.time(),
+        }
+        write_file(self._folder / PROGRESS_FILE, json.dumps(told))
+
+
+def _finite(state: Any) -> bool:
+    return all(
+        bool(jnp.all(jnp.isfinite(leaf)))
+        for leaf in jax.tree.leaves(state)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    )
+
+
+def _only_one(folder: Path) -> IO[str]:
+    """Two processes that answer for one job could answer a round twice, in two ways."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Refusal("another process of the site is at work on this job") from None
+    return lock

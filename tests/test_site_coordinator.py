@@ -1,0 +1,169 @@
+"""What a coordinator does with answers: honest, late, wrong and hostile; and after an interruption."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from site_folders import (
+    SITES,
+    at_work,
+    make_coordinator,
+    make_sites,
+    proposal,
+    run_in_one_process,
+)
+from test_sites import models_of
+
+from silodp.errors import SilodpError
+from silodp.privacy.ledger import read_ledger
+from silodp.sites.coordinator import STATE, STATE_FILE, Coordinator, QuorumError
+from silodp.sites.protocol import Reply
+
+AGREED = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
+
+
+@pytest.fixture
+def places(tmp_path):
+    return make_coordinator(tmp_path / "fed", AGREED), make_sites(tmp_path, AGREED)
+
+
+def only(site, kind, what):
+    """Changes what one site answers to one kind of request."""
+
+    def change(who, request, reply):
+        return what(request, reply) if (who, request.kind) == (site, kind) else reply
+
+    return change
+
+
+def arrays_changed(change):
+    return lambda request, reply: replace(reply, arrays=[change(a) for a in reply.arrays])
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (arrays_changed(lambda a: np.full_like(a, np.nan)), "not finite"),
+        (arrays_changed(lambda a: a[None]), "shape"),
+        (arrays_changed(lambda a: a.astype(np.float64)), "float64"),
+        (arrays_changed(lambda a: a * np.float32(1e9)), "norm"),
+        (arrays_changed(lambda a: -np.abs(a)), "negative"),
+        (lambda request, reply: replace(reply, arrays=[]), "0 arrays"),
+        (lambda request, reply: replace(reply, about={"round": 0}), "another round"),
+        (lambda request, reply: Reply("refused", "no\x1b[31m more\n\n"), "refused: no"),
+        (lambda request, reply: None, "no answer within 30 s"),
+    ],
+)
+def test_a_hostile_site_does_not_stop_the_others(places, what, words, caplog):
+    fed, folders = places
+    change = only("south", "train", what)
+    coordinator = run_in_one_process(fed, folders, AGREED, change=change)
+    assert coordinator.round == coordinator.rounds
+    assert words in coordinator.status["south"]
+    assert "'south'" in caplog.text
+    assert coordinator.status["north"] == coordinator.status["east"] == "finished"
+    models = models_of({site: folders[site] for site in ("north", "east")}, AGREED)
+    assert all(np.isfinite(a).all() for own in models.values() for a in own.values())
+
+
+def test_a_replayed_message_is_dropped(places):
+    kept = {}
+
+    def replayed(request, reply):
+        kept.setdefault("first", reply)
+        return replace(kept["first"], about=reply.about)
+
+    coordinator = run_in_one_process(*places, AGREED, change=only("east", "train", replayed))
+    assert "round before" in coordinator.status["east"]
+
+
+def test_one_bad_message_costs_one_round(places):
+    def once(request, reply):
+        return replace(reply, arrays=[]) if request.round == 2 else reply
+
+    coordinator = run_in_one_process(*places, AGREED, change=only("east", "train", once))
+    assert set(coordinator.status.values()) == {"finished"}
+
+
+def test_below_the_quorum_nothing_is_merged(places):
+    fed, folders = places
+    silent = {site: only(site, "train", lambda *_: None) for site in ("north", "south")}
+
+    def change(site, request, reply):
+        return silent[site](site, request, reply) if site in silent else reply
+
+    with pytest.raises(QuorumError, match=r"1 of 3 sites .* round 1, but the quorum is 2 \(north"):
+        run_in_one_process(fed, folders, AGREED, change=change)
+    assert Coordinator(fed, AGREED.job()).round == 0
+    # They are back: the same round is asked for again, and who answered answers the same.
+    coordinator = run_in_one_process(fed, folders, AGREED)
+    assert set(coordinator.status.values()) == {"finished"}
+
+
+def test_an_interrupted_job_goes_on_as_if_nothing_had_happened(tmp_path):
+    """With the same keys, so that both can be compared."""
+    agreed = proposal(method="ebmtl", rounds=5)
+    models = []
+    for name, stops in (("whole", ()), ("parts", (0, 2, 2, 4))):
+        folders = make_sites(tmp_path / name, agreed, keys="test")
+        fed = make_coordinator(tmp_path / name / "fed", agreed)
+        for stop in stops:
+            run_in_one_process(fed, folders, agreed, until=stop)
+        run_in_one_process(fed, folders, agreed)
+        models.append(models_of(folders, agreed))
+    for site in SITES:
+        for name, array in models[0][site].items():
+            np.testing.assert_array_equal(array, models[1][site][name])
+
+
+def test_a_coordinator_that_dies_between_asking_and_merging_asks_again(places):
+    fed, folders = places
+    for _ in range(3):
+        coordinator = Coordinator(fed, AGREED.job())
+        with at_work(folders) as workers:
+            for _ in range(2):
+                request = coordinator.next_request()
+                replies = {site: workers[site].answer(request) for site in SITES}
+                if request.kind == "join":
+                    coordinator.receive(replies)
+        # It dies here: the answers are lost, and given again.
+    coordinator = run_in_one_process(fed, folders, AGREED)
+    assert set(coordinator.status.values()) == {"finished"}
+    for site, folder in folders.items():
+        kinds = [entry.kind for entry in read_ledger(folder / "ledger", site).entries]
+        assert kinds.count("charge") == 1
+        assert kinds[-1] == "finish"
+
+
+def test_a_site_that_missed_rounds_has_its_model_in_the_end(places):
+    fed, folders = places
+
+    def absent(request, reply):
+        return None if request.round >= 2 else reply
+
+    run_in_one_process(fed, folders, AGREED, change=only("east", "train", absent))
+    coordinator = Coordinator(fed, AGREED.job())
+    assert coordinator.round == coordinator.rounds
+    coordinator = run_in_one_process(fed, folders, AGREED)
+    assert coordinator.status["east"] == "finished"
+    assert set(models_of(folders, AGREED)) == set(SITES)
+
+
+def test_a_damaged_state_is_refused(places):
+    fed, folders = places
+    run_in_one_process(fed, folders, AGREED, until=2)
+    path = fed / STATE / AGREED.job() / STATE_FILE
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(SilodpError, match="damaged"):
+        Coordinator(fed, AGREED.job())
+
+
+def test_a_metric_is_released_only_as_a_paid_query(tmp_path):
+    for share in (0.0, 0.2):
+        agreed = proposal(method="mrmtl", metric_share=share)
+        folders = make_sites(tmp_path / str(share), agreed)
+        fed = make_coordinator(tmp_path / str(share) / "fed", agreed)
+        coordinator = run_in_one_process(fed, folders, agreed)
+        assert len(coordinator._about["metrics"]) == (3 if share else 0)
+        about = read_ledger(folders["north"] / "ledger", "north").entries[2].body["about"]
+        assert ("metric" in about["queries"]) == bool(share)
