@@ -1,4 +1,4 @@
-"""What a database answers to a site's query, through SQLAlchemy: read, never written.
+"""What a database answers to a site's query, through SQLAlchemy; nothing is written to it.
 
 A password may stand in the url. It never stands in an error: neither do the url's own words, nor
 those of a driver as they are.
@@ -46,7 +46,8 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
             selects = answer.returns_rows
             names = list(answer.keys()) if selects else []
             rows = answer.fetchall() if selects else []
-            # Closing without a commit undoes whatever a query might have done.
+            # Closed without a commit, so that databases which _forbid_writing does not know undo
+            # what a query might have done.
     except Exception as error:
         reason = _reason(error, address)
         failed = isinstance(error, sqlalchemy.exc.DBAPIError) and error.statement is not None
