@@ -52,7 +52,9 @@ def server():
     # Not in pytest's own folder, which no other user may enter.
     folder = Path(tempfile.mkdtemp(prefix="silodp-pg-"))
     other = _other_user() if os.geteuid() == 0 else None
-    as_user = {} if other is None else {"user": other.pw_uid, "group": other.pw_gid}
+    as_user = {}
+    if other is not None:
+        as_user = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
     process = None
     try:
         (folder / "password").write_text(PASSWORD)

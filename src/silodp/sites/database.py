@@ -50,7 +50,7 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
             # what a query might have done.
     except Exception as error:
         reason = _reason(error, address)
-        failed = isinstance(error, sqlalchemy.exc.DBAPIError) and error.statement is not None
+        failed = getattr(error, "statement", None) is not None
         remedy = (
             "mend the query"
             if failed

@@ -199,7 +199,8 @@ def _with_booleans(frame: pd.DataFrame, schema: AgreedSchema) -> pd.DataFrame:
         whole = all(type(value) is int and value in (0, 1) for value in values.dropna())
         if whole and set(levels) == {"False", "True"}:
             plain = [bool(value) if isinstance(value, int) else value for value in values]
-            frame = frame.assign(**{column: pd.Series(plain, frame.index, dtype=object)})
+            frame = frame.copy()
+            frame[column] = pd.Series(plain, frame.index, dtype=object)
     return frame
 
 
