@@ -1,0 +1,328 @@
+"""The file in which a site says what it has and what it allows: site.toml, in the site's folder.
+
+It belongs to the site and never leaves it:
+
+    site = "north"
+
+    [data]
+    path = "records.csv"            # relative to this file; or of a database:
+    # url = "postgresql+psycopg://reader:password@host/database"
+    # url_env = "NORTH_URL"         # or the environment variable that holds the url
+    # query = "select * from visits"
+    test_fraction = 0.2             # kept for testing
+    seed = 0                        # of that split
+
+    [policy]                        # as in a policy file; and:
+    epsilon = 3
+    delta = 1e-5
+    tell_noise = true               # may the coordinator know how strong the site's noise is?
+
+    [ledger]
+    path = "ledger"                 # relative to this file
+"""
+
+import json
+import math
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from silodp.datasets.schema import known_keys
+from silodp.datasets.split import check_seed, check_test_fraction
+from silodp.datasets.tables import DEFAULT_TEST_FRACTION
+from silodp.errors import SilodpError, one_of
+from silodp.privacy.policy import FIELDS, REQUIRED, Policy
+from silodp.sites.site_data import DATA_KEYS, DataAtSite, data_at_site
+
+SITE_FILE = "site.toml"
+DEFAULT_LEDGER = "ledger"
+
+Keys = Literal["os", "test"]
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """What a site's own file says.
+
+    Attributes:
+      folder: that holds the file.
+      site: the site's name.
+      data: where its records are.
+      policy: what it allows to be spent, and on whose protection.
+      ledger: where it keeps account of what was spent.
+      tell_noise: whether the scale of its noise may be told to the coordinator.
+      test_fraction: share of its records that is kept for testing.
+      seed: of that split.
+      keys: where the keys of its noise come from: the operating system, or (for tests only, since
+        nothing is private then) `seed`.
+    """
+
+    folder: Path
+    site: str
+    data: DataAtSite
+    policy: Policy
+    ledger: Path
+    tell_noise: bool = True
+    test_fraction: float = DEFAULT_TEST_FRACTION
+    seed: int = 0
+    keys: Keys = "os"
+
+
+def read_site(folder: str | PathLike[str]) -> SiteConfig:
+    """Reads the site.toml of a site's folder; an unknown key is refused, not passed over."""
+    path = Path(folder) / SITE_FILE
+    return _config(path, _read_toml(path))
+
+
+def write_site(
+    folder: str | PathLike[str],
+    site: str,
+    data: DataAtSite,
+    policy: Policy,
+    *,
+    ledger: str | PathLike[str] = DEFAULT_LEDGER,
+    tell_noise: bool = True,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    seed: int = 0,
+    keys: Keys = "os",
+    overwrite: bool = False,
+) -> Path:
+    """Writes the site.toml of a site's folder, for the site's own eyes only (0600).
+
+    It is checked before it is written. A relative path of the data or the ledger is relative to the
+    folder.
+
+    Args:
+      folder: made where it is not there.
+      site: the site's name.
+      data: where its records are.
+      policy: what it allows.
+      ledger: where it keeps account of what was spent.
+      tell_noise: whether the scale of its noise may be told to the coordinator.
+      test_fraction: share of its records to keep for testing.
+      seed: of that split.
+      keys: "test" draws noise from `seed`; nothing is private then.
+      overwrite: whether a file that is there may be replaced.
+    """
+    folder = Path(folder)
+    path = folder / SITE_FILE
+    if path.exists() and not overwrite:
+        raise SilodpError(
+            f"{path}: the site {site!r} has a file already: edit it, or choose another folder."
+        )
+    lines = [
+        "# What this site has and what it allows. It stays here: nobody else reads it.",
+        f"site = {_toml(site)}",
+        *([f"keys = {_toml(keys)}  # for tests only: nothing is private"] if keys != "os" else []),
+        "",
+        "[data]",
+        *_data_lines(data),
+        f"test_fraction = {_toml(test_fraction)}  # share of the records that is kept for testing",
+        f"seed = {_toml(seed)}  # of that split",
+        "",
+        "[policy]",
+        *_policy_lines(policy),
+        f"tell_noise = {_toml(tell_noise)}  # may the coordinator know how strong the noise is?",
+        "",
+        "[ledger]",
+        "# What was spent is kept here for good: whoever deletes it forgets what was promised.",
+        f"path = {_toml(os.fspath(ledger))}",
+    ]
+    text = "\n".join(lines) + "\n"
+    _config(path, tomllib.loads(text))
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SilodpError(
+            f"{path}: what site {site!r} gives is no text that can be written: check the names of "
+            "its files."
+        ) from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Beside the file and then in its place: never half written, never readable by others.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".site-") as beside:
+            draft = Path(beside) / SITE_FILE
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+            draft.replace(path)
+    except OSError as error:
+        raise SilodpError(
+            f"{path}: the file of site {site!r} cannot be written ({error.strerror}): check the "
+            "folder and its permissions."
+        ) from None
+    return path
+
+
+_DATA = (*DATA_KEYS, "test_fraction", "seed")
+_EXPLAINED = {
+    "epsilon": "at most this is spent in one run",
+    "delta": "chance with which that bound may fail",
+    "lifetime_epsilon": "at most this over all runs together",
+    "lifetime_delta": "of the same",
+    "relation": "how neighbours differ: add-remove or replace-one",
+    "subject": "the column of those who are protected, with all their records",
+    "public": "what everyone may know",
+    "records": "a public stand-in for the number of records",
+}
+
+
+def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
+    """What a file says, each value checked where it can still be named."""
+    folder = path.parent
+    for key, table in {**dict.fromkeys(FIELDS, "policy"), **dict.fromkeys(_DATA, "data")}.items():
+        if key in file:
+            raise SilodpError(f"{path}: {key} stands outside all tables: write it below [{table}].")
+    known_keys(str(path), file, ("site", "data", "policy", "ledger", "keys"))
+    site = _name(path, file.get("site"))
+    where = f"{path}: site {site!r}"
+    data = _table(where, file, "data")
+    policy = _table(where, file, "policy")
+    ledger = _table(where, file, "ledger")
+    known_keys(f"{where}: [data]", data, _DATA)
+    known_keys(f"{where}: [ledger]", ledger, ("path",))
+    return SiteConfig(
+        folder=folder,
+        site=site,
+        data=data_at_site(
+            f"{where}: [data]", folder, {key: data[key] for key in data if key in DATA_KEYS}
+        ),
+        policy=_policy(where, site, policy),
+        ledger=folder / _ledger_path(where, ledger.get("path", DEFAULT_LEDGER)),
+        tell_noise=_truth(where, "tell_noise", policy.get("tell_noise", True)),
+        test_fraction=_test_fraction(where, data.get("test_fraction", DEFAULT_TEST_FRACTION)),
+        seed=_seed(where, data.get("seed", 0)),
+        keys=_keys(where, file.get("keys", "os")),
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SilodpError(
+            f"{path}: there is no such file: give the folder that holds the site's {SITE_FILE}."
+        ) from None
+    except OSError as error:
+        raise SilodpError(
+            f"{path}: the site's file cannot be read ({error.strerror}): check the path and its "
+            "permissions."
+        ) from None
+    except UnicodeDecodeError:
+        raise SilodpError(f"{path}: the site's file is not text: save it as UTF-8.") from None
+    except ValueError as error:
+        raise SilodpError(
+            f"{path}: the site's file is not valid TOML ({error}): mend that line."
+        ) from None
+
+
+def _name(path: Path, name: object) -> str:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        told = "is missing" if name is None else f"is {name!r}"
+        raise SilodpError(f'{path}: site {told}: give the site\'s name, as in site = "north".')
+    return name
+
+
+def _table(where: str, file: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = file.get(key, {})
+    if not isinstance(table, Mapping):
+        raise SilodpError(f"{where}: {key} is not a table: write [{key}] and its lines below.")
+    return table
+
+
+def _policy(where: str, site: str, table: Mapping[str, Any]) -> Policy:
+    known_keys(f"{where}: [policy]", table, (*FIELDS, "tell_noise"))
+    for field in REQUIRED:
+        if field not in table:
+            example = "1e-5" if field == "delta" else "3"
+            raise SilodpError(
+                f"{where}: [policy] has no {field}: give one, such as {field} = {example}."
+            )
+    return Policy(**{key: table[key] for key in table if key in FIELDS}, silo=site)
+
+
+def _truth(where: str, key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SilodpError(f"{where}: {key} is {value!r}: write true or false.")
+    return value
+
+
+def _ledger_path(where: str, path: object) -> str:
+    if not isinstance(path, str) or not path.strip():
+        raise SilodpError(
+            f'{where}: [ledger] path is {path!r}: give a folder, as in path = "ledger".'
+        )
+    return path
+
+
+def _test_fraction(where: str, value: Any) -> float:
+    try:
+        check_test_fraction(value)
+    except SilodpError as error:
+        raise SilodpError(f"{where}: {error}") from None
+    return float(value)
+
+
+def _seed(where: str, value: Any) -> int:
+    try:
+        check_seed(value)
+    except SilodpError as error:
+        raise SilodpError(f"{where}: {error}") from None
+    return int(value)
+
+
+def _keys(where: str, value: object) -> Keys:
+    for known in get_args(Keys):
+        if value == known:
+            return known
+    raise SilodpError(f"{where}: keys is {value!r}: use {one_of(str(value), get_args(Keys))}.")
+
+
+def _data_lines(data: DataAtSite) -> list[str]:
+    if data.path is not None:
+        return [f"path = {_toml(os.fspath(data.path))}  # CSV or Parquet"]
+    lines = []
+    if data.url is not None:
+        lines.append(f"url = {_toml(data.url)}")
+    if data.url_env is not None:
+        lines.append(
+            f"url_env = {_toml(data.url_env)}  # the environment variable that holds the url"
+        )
+    if data.query is not None:
+        lines.append(f"query = {_lines_of_query(data.query)}")
+    return lines
+
+
+def _lines_of_query(query: str) -> str:
+    """As it was written, line by line, where TOML can hold it so."""
+    plain = all(letter in "\n\t" or letter.isprintable() for letter in query)
+    if "\n" in query and plain and "'''" not in query and not query.endswith("'"):
+        return f"'''\n{query}'''"
+    return _toml(query)
+
+
+def _policy_lines(policy: Policy) -> list[str]:
+    given = {name: getattr(policy, name) for name in FIELDS}
+    return [
+        f"{name} = {_toml(value)}  # {_EXPLAINED[name]}"
+        for name, value in given.items()
+        if value is not None
+    ]
+
+
+def _toml(value: object) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's text is TOML's too, but for one character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return str(int(value))
+    return repr(value)
