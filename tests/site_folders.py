@@ -47,7 +47,7 @@ def proposal(sites=SITES, task="regression", rules=None, seed=0, **training):
 
 
 def site_text(site, keys="os", policy="epsilon = 4\ndelta = 1e-3", data='path = "records.csv"'):
-    return f'site = "{site}"\nkeys = "{keys}"\nseed = 0\n\n[data]\n{data}\n\n[policy]\n{policy}\n'
+    return f'site = "{site}"\nkeys = "{keys}"\n\n[data]\n{data}\n\n[policy]\n{policy}\n'
 
 
 def make_sites(folder, agreed, keys="os", **given):

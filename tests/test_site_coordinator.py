@@ -37,7 +37,9 @@ def only(site, kind, what):
 
 
 def arrays_changed(change):
-    return lambda request, reply: replace(reply, arrays=[change(a) for a in reply.arrays])
+    return lambda request, reply: replace(
+        reply, arrays=[np.asarray(change(a)) for a in reply.arrays]
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from silodp.cli import ledger as ledger_commands
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
 from silodp.privacy.accounting import Relation
+from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 app = typer.Typer(
     help="A site of a federation: its records, policy and ledger stay with it.",
@@ -48,6 +49,10 @@ def init(
     relation: Annotated[
         Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
     ] = "add-remove",
+    subject: Annotated[
+        str | None,
+        typer.Option(help="Column that says whom a record is about: protects people."),
+    ] = None,
     records: Annotated[
         int | None,
         typer.Option(help="A public stand-in for the number of records, which is then secret."),
@@ -63,39 +68,50 @@ def init(
 ) -> None:
     """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
 
-    Nothing is sent. Without data and budget it writes a site.toml to be filled in; then go on with
-    `silodp site consent DIR`.
+    Nothing is sent. What is not given is asked for.
     """
+    from silodp.privacy.policy import Policy
+    from silodp.sites.site_data import data_at_site
     from silodp.sites.site_setup import set_up
 
-    ready = epsilon is not None and delta is not None and (data or url or url_env)
+    given = {"path": data, "url": url, "url_env": url_env, "query": query}
+    given = {name: str(value) for name, value in given.items() if value is not None}
+    if not given:
+        given["path"] = _prompt("--data", "The site's table, a CSV or Parquet file", str, yes)
+    if "path" in given:
+        given["path"] = str(Path(given["path"]).expanduser().absolute())
+    where = "silodp site init"
+    budget = {
+        "epsilon": epsilon or _prompt("--epsilon", "The site's budget, epsilon", float, yes),
+        "delta": delta or _prompt("--delta", "delta", float, yes),
+        "lifetime_epsilon": lifetime_epsilon,
+        "lifetime_delta": lifetime_delta,
+        "relation": relation,
+        "subject": subject,
+        "records": records,
+    }
+    public = None if records is None else [kind for kind in PUBLIC if kind != RECORD_COUNT]
+    policy = Policy(
+        **{name: value for name, value in budget.items() if value is not None},
+        **({} if public is None else {"public": tuple(public)}),
+    )
     own = set_up(
         kit,
         folder,
-        path=data,
-        url=url,
-        url_env=url_env,
-        query=query,
-        policy={
-            "epsilon": epsilon,
-            "delta": delta,
-            "lifetime_epsilon": lifetime_epsilon,
-            "lifetime_delta": lifetime_delta,
-            "relation": relation,
-            "records": records,
-        },
+        data_at_site(where, Path.cwd(), given),
+        policy,
         tell_noise=tell_noise,
         test_fraction=test_fraction,
     )
-    console = _console()
-    console.print(f"{safe(str(own))} is made.")
-    if not ready:
-        console.print(
-            f"Fill in data and budget in {safe(str(own / 'site.toml'))}, then: silodp site consent "
-            f"{safe(str(own))}"
-        )
-        return
+    _console().print(f"{safe(str(own))} is made.")
     _ask(own, None, yes)
+
+
+def _prompt(flag: str, words: str, kind: type, yes: bool) -> Any:
+    """What is missing, asked for; a script is told to give it."""
+    if yes:
+        raise SilodpError(f"{flag} is missing: give it.")
+    return typer.prompt(words, type=kind)
 
 
 @app.command("consent")

@@ -212,20 +212,21 @@ def _merged(
     layers: Layers,
 ) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
-    # A silo that has no say counts as one that does not say how noisy it is.
-    told = jnp.isfinite(sent.noise.variance) & (weights > 0)
-    noise = jnp.where(told, sent.noise.variance, 0.0)
-    reach = jnp.where(told, sent.noise.sampling, 0.0)
+    # A silo that has no say in this round did not take part: it stays as far from the mean as it is.
+    here = weights > 0
+    told = jnp.isfinite(sent.noise.variance)
+    noise = jnp.where(told & here, sent.noise.variance, 0.0)
+    reach = jnp.where(told & here, sent.noise.sampling, 0.0)
     tested = jnp.where(told, weights, 0.0)
     if chosen.precision:
         weights = _precise(updates, noise, told, weights, server.round)
     step = weights @ updates
-    deviations = updates - step
+    deviations = jnp.where(here[:, None], updates - step, 0.0)
 
     records = server.records
     if chosen.sampling:
         moved = jnp.sum((updates - server.last) ** 2, axis=1) / 2.0
-        fresh = seen_this_round(moved, updates.shape[1], noise, told, sent.noise)
+        fresh = seen_this_round(moved, updates.shape[1], noise, told & here, sent.noise)
         # Before the first round there is none to compare it with.
         records = records_so_far(records, jnp.where(server.round > 0, fresh, 0.0), told, sent.noise)
     unseen = jnp.where(chosen.sampling * sent.noise.batches > 0, 0.0, chosen.sampling * OF_CLIP)
@@ -238,17 +239,17 @@ def _merged(
 
     # The noise of U_k - Ubar: that of U_k, which is in the mean as well, and that of the others.
     fresh = noise * (1.0 - 2.0 * weights) + jnp.sum(weights**2 * noise)
-    variance = server.variance + jnp.where(told, fresh, jnp.inf)
+    variance = server.variance + jnp.where(told, jnp.where(here, fresh, 0.0), jnp.inf)
     own = server.own + deviations
     new = server._replace(
         mean=server.mean + step,
         own=own,
         variance=variance,
         summed=server.summed + noise,
-        noisy=~told | (noise > 0),
+        noisy=jnp.where(here, ~told | (noise > 0), server.noisy),
         sampled=server.sampled + afresh,
         records=records,
-        last=updates,
+        last=jnp.where(here[:, None], updates, server.last),
         log_shares=log_shares,
         power=power,
         round=server.round + 1,

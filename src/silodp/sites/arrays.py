@@ -34,6 +34,19 @@ def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
     return jax.tree.unflatten(structure, arrays)
 
 
+def restored(arrays: Sequence[np.ndarray], like: Any) -> Any:
+    """A state of one's own, as it was saved; it may hold anything that a method puts there."""
+    expected, structure = jax.tree.flatten(like)
+    fits = len(expected) == len(arrays) and all(
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(expected, arrays, strict=False)
+    )
+    if not fits:
+        raise SilodpError(
+            "The state on disk is that of another version of silodp: go on with that version."
+        )
+    return jax.tree.unflatten(structure, arrays)
+
+
 def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
     """The length of all that is a number of a model: not of what tells how noisy it is."""
     names = [keystr(path) for path, _ in tree_leaves_with_path(like)]

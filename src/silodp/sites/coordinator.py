@@ -25,7 +25,7 @@ from silodp.sites.agreed_job import (
     told_like,
     weights_of,
 )
-from silodp.sites.arrays import leaves_of, norm_of, tree_of
+from silodp.sites.arrays import leaves_of, norm_of, restored, tree_of
 from silodp.sites.proposal import read_proposal
 from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.state_file import load_state, save_state
@@ -76,7 +76,7 @@ class Coordinator:
         found = load_state(self._folder / STATE_FILE)
         if found is not None:
             self._about, lists = found
-            self._server = tree_of(lists["server"], self._server)
+            self._server = restored(lists["server"], self._server)
         self._phase: Kind = "join"
         self.targets = list(self.proposal.sites)
         self.deadline = self.proposal.rules.deadline

@@ -16,13 +16,14 @@ import pandas as pd
 
 from silodp.errors import SilodpError
 from silodp.privacy.ledger import read_ledger
+from silodp.privacy.policy import Policy
 from silodp.result import read_result, write_file
 from silodp.run import run
 from silodp.sites.federation_setup import set_up_federation
 from silodp.sites.flare.processes import start_server, start_site, stop_server, stop_site
 from silodp.sites.flare.submission import run_job
 from silodp.sites.proposal import Proposal
-from silodp.sites.site_data import load_records
+from silodp.sites.site_data import DataAtSite, load_records
 from silodp.sites.site_files import read_site
 from silodp.sites.site_setup import set_up, site_status
 from silodp.sites.worker import RESULTS, consent
@@ -82,8 +83,9 @@ def run_demo(
     for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):
         records = out / "records" / f"{name}.csv"
         write_file(records, _table(place).to_csv(index=False))
-        policy = {"epsilon": BUDGETS[place % len(BUDGETS)], "delta": DELTA}
-        folders[name] = set_up(kit, out / "sites" / name, path=records, policy=policy)
+        data = DataAtSite(path=records.absolute())
+        policy = Policy(BUDGETS[place % len(BUDGETS)], DELTA)
+        folders[name] = set_up(kit, out / "sites" / name, data, policy)
         consent(folders[name], made.proposal)
     with contextlib.ExitStack() as stack:
         stack.callback(stop_server, made.folder)

@@ -12,19 +12,21 @@ SITE/
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from silodp.datasets.tables import DEFAULT_TEST_FRACTION
 from silodp.errors import SilodpError
 from silodp.privacy.ledger import exists
+from silodp.privacy.policy import Policy
 from silodp.privacy.spending import remaining
 from silodp.result import MODELS_FILE, RESULT_FILE, plain, read_result
 from silodp.sites.coordinator import PROPOSAL_FILE
 from silodp.sites.flare.kits import harden_site, unpack_kit
 from silodp.sites.flare.processes import site_is_running
 from silodp.sites.proposal import Proposal, read_proposal
-from silodp.sites.site_files import SITE_FILE, read_site, write_site
+from silodp.sites.site_data import DataAtSite
+from silodp.sites.site_files import read_site, write_site
 from silodp.sites.worker import PROGRESS_FILE, RESULTS, STATE
 
 KIT = "kit"
@@ -33,17 +35,23 @@ KIT = "kit"
 def set_up(
     kit: Path,
     folder: Path | None,
+    data: DataAtSite,
+    policy: Policy,
     *,
-    path: Path | None,
-    url: str | None,
-    url_env: str | None,
-    query: str | None,
-    policy: Mapping[str, Any],
-    tell_noise: bool,
-    test_fraction: float,
+    tell_noise: bool = True,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
 ) -> Path:
-    """Makes the site's folder, whole or not at all; returns it."""
-    aside = kit.parent / f".{kit.stem}.unpacking"
+    """Makes the site's folder, whole or not at all; returns it.
+
+    Args:
+      kit: the zip from the coordinator.
+      folder: to make; else it is beside the kit, named after the site.
+      data: where the site's records are.
+      policy: what the site allows.
+      tell_noise: whether the scale of its noise may be told.
+      test_fraction: share of its records to keep for testing.
+    """
+    aside = (folder or kit).absolute().parent / f".{kit.stem}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
     try:
         site = unpack_kit(kit, aside / KIT)
@@ -59,22 +67,11 @@ def set_up(
             raise SilodpError(
                 f"{kit} is that of {site!r}, which is not in its proposal: get the kit anew."
             )
-        write_site(
-            aside,
-            site=site,
-            path=None if path is None else path.resolve(),
-            url=url,
-            url_env=url_env,
-            query=query,
-            policy={name: value for name, value in policy.items() if value is not None},
-            tell_noise=tell_noise,
-            test_fraction=test_fraction,
-        )
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_site(aside, site, data, policy, tell_noise=tell_noise, test_fraction=test_fraction)
         if folder.exists():
             folder.rmdir()
+        aside.chmod(0o700)
         aside.rename(folder)
-        folder.chmod(0o700)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
@@ -121,11 +118,6 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def has_site(folder: Path) -> bool:
-    """Whether it is a site's folder."""
-    return (folder / SITE_FILE).is_file()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from silodp.privacy.statistics import noisy_metric
 from silodp.result import write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
-from silodp.sites.arrays import leaves_of, tree_of
+from silodp.sites.arrays import leaves_of, restored, tree_of
 from silodp.sites.proposal import Proposal, first_difference, read_proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.site_data import load_records
@@ -196,7 +196,7 @@ class _Job:
         self._state = self._silo.begin(first_key(proposal))
         self._message: list[np.ndarray] = []
         if found and found[1]:
-            self._state = tree_of(found[1]["silo"], self._state)
+            self._state = restored(found[1]["silo"], self._state)
             self._message = found[1]["message"]
 
     def _new_secret(self) -> str:
