@@ -1,4 +1,4 @@
-"""A federation of sites in folders, for tests: tables, site.toml, consent; and a run in one process."""
+"""A federation of sites in folders, for tests: tables, site.toml, consent; a run in one process."""
 
 from contextlib import ExitStack, closing, contextmanager
 

@@ -1,4 +1,4 @@
-"""What a coordinator does with answers: honest, late, wrong and hostile; and after an interruption."""
+"""What a coordinator does with answers, honest, late, wrong or hostile; and when interrupted."""
 
 from dataclasses import replace
 

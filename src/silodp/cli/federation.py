@@ -1,4 +1,4 @@
-"""`silodp federation`: for whoever coordinates sites. It sees what they release, and nothing else."""
+"""`silodp federation`: for whoever coordinates sites, and sees what they release, nothing else."""
 
 import json
 import time

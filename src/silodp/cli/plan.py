@@ -67,6 +67,7 @@ def plan(
 
 
 def print_plan(content: dict[str, Any]) -> None:
+    """The table of a plan, and what it takes for granted."""
     console = Console()
     rows = content["silos"]
     unit = "subjects" if rows[0]["unit"] == "subject" else "records"

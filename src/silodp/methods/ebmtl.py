@@ -212,7 +212,7 @@ def _merged(
     layers: Layers,
 ) -> Server:
     """A round: what the updates say about the last estimates, the new sums, the new estimates."""
-    # A silo that has no say in this round did not take part: it stays as far from the mean as it is.
+    # A silo that has no say in a round took no part: it stays as far from the mean as it is.
     here = weights > 0
     told = jnp.isfinite(sent.noise.variance)
     noise = jnp.where(told & here, sent.noise.variance, 0.0)

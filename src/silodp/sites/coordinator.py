@@ -1,7 +1,7 @@
-"""What the coordinator does: it asks the sites round by round, checks what they send, and merges it.
+"""What the coordinator does: asks sites round by round, checks what they send, and merges it.
 
-No engine is known here: `next_request` says what to ask whom, `receive` takes the answers. Where the
-job stands is on disk after every round, so that it can be gone on with, by whatever process.
+No engine is known here: `next_request` says what to ask whom, `receive` takes the answers. Where
+the job stands is on disk after every round, so that it can be gone on with, by whatever process.
 """
 
 import hashlib

@@ -148,7 +148,7 @@ def _table(place: int) -> pd.DataFrame:
 
 
 def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, float]:
-    """What each site would have had by itself, with the same budget: a simulation, for comparing."""
+    """What each site would have had by itself, with the same budget: a simulation, to compare."""
     errors = {}
     for name, folder in folders.items():
         site = read_site(folder)

@@ -1,4 +1,4 @@
-"""What a site does when it is asked: it checks, plans, charges, trains, keeps, and only then answers.
+"""What a site does when it is asked: checks, plans, charges, trains, keeps, and only then answers.
 
 No engine is known here: a request comes in, a reply goes out (see `protocol`). What is asked is
 compared with what the site consented to; the budget, the records, the noise and the metric stay
