@@ -82,6 +82,9 @@ def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
         store / "snapshots"
     )
+    # A site tells the server every 10 s that it is there; FLARE would believe it for 10 minutes.
+    for server in resources["servers"]:
+        server["heart_beat_timeout"] = 60
     # Sites stream no logs, so that nothing is there to receive them.
     components = [one for one in resources["components"] if one["id"] != "log_receiver"]
     for component in components:

@@ -14,6 +14,7 @@ from silodp.errors import SilodpError
 from silodp.sites.flare import require_flare, wire
 from silodp.sites.flare.failures import noted_failure
 from silodp.sites.flare.hardening import ADMIN, CONTROLLER, EXECUTOR
+from silodp.sites.flare.processes import accepts
 
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # FLARE's own pauses, in seconds, of 2 and 0.5, would decide over the time of a round.
 TASK_REQUEST_INTERVAL = 0.02
 TASK_FETCH_INTERVAL = 0.02
+# Seconds: a site tells the server every 10 that it is there.
+_LATELY = 25.0
 COMPLETED = "FINISHED:COMPLETED"
 
 
@@ -129,9 +132,11 @@ def abort(folder: Path, flare_job: str) -> None:
 
 
 def registered(folder: Path) -> list[str]:
-    """The sites that the server knows to be there."""
+    """The sites that the server heard of lately."""
     with _session(folder) as session:
-        return sorted(str(client.name) for client in session.get_system_info().client_info)
+        clients = session.get_system_info().client_info
+    now = time.time()
+    return sorted(str(one.name) for one in clients if now - one.last_connect_time < _LATELY)
 
 
 def _status(session: "Session", flare_job: str) -> str:
@@ -168,6 +173,10 @@ def _session(folder: Path) -> Iterator["Session"]:
     admin = folder / "admin"
     if not (admin / "startup").is_dir():
         raise SilodpError(f"{folder} has no administrator's kit: make the kits first.")
+    host, port = _address(admin)
+    # FLARE would try for a quarter of a minute.
+    if not accepts(host, port):
+        raise SilodpError(f"Nothing answers at {host}, port {port}: start the server first.")
     try:
         # FLARE prints while it connects.
         with contextlib.redirect_stdout(io.StringIO()):
@@ -189,6 +198,11 @@ def _session(folder: Path) -> Iterator["Session"]:
     finally:
         with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
             session.close()
+
+
+def _address(admin: Path) -> tuple[str, int]:
+    told = json.loads((admin / "startup" / "fed_admin.json").read_text("utf-8"))["admin"]
+    return str(told["host"]), int(told["port"])
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -30,7 +30,9 @@ __all__ = ["check_site_name", "harden_server", "harden_site", "make_kits", "unpa
 _ENTRIES = tuple(f"startup/{name}" for name in KIT_FILES)
 _LARGEST = 65536  # bytes, of any file in a kit: the largest is a few thousand
 _CA_DAYS = 3650
-_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+_HOST = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+)
 _SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
 _TAKEN = frozenset(("server", "admin", "localhost"))
 
@@ -172,16 +174,27 @@ def _read_zip(path: Path) -> dict[str, bytes]:
                 _check_entry(path, entry)
             names = [entry.filename for entry in entries if not entry.is_dir()]
             for missing in sorted(set(_ENTRIES) - set(names)):
-                raise SilodpError(f"{path} has no {missing}: ask the coordinator for the kit again.")
+                raise SilodpError(
+                    f"{path} has no {missing}: ask the coordinator for the kit again."
+                )
             if len(names) != len(_ENTRIES):
-                raise SilodpError(f"{path} has a file twice: ask the coordinator for the kit again.")
+                raise SilodpError(
+                    f"{path} has a file twice: ask the coordinator for the kit again."
+                )
             return {entry.split("/")[1]: archive.read(entry) for entry in _ENTRIES}
     except FileNotFoundError:
         raise SilodpError(f"{path} is not there: give the kit that the coordinator sent.") from None
     except SilodpError:
         raise
     # A damaged file can fail in whatever part of zipfile reads it.
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+    ) as error:
         raise SilodpError(
             f"{path} is damaged or is no zip file: ask the coordinator for the kit again."
         ) from error

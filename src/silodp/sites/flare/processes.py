@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from silodp.errors import SilodpError
-from silodp.sites.flare.hardening import ORG, harden_site
+from silodp.sites.flare.hardening import ORG, harden_server, harden_site
 from silodp.sites.flare.presence import FILE as UP_FILE
 
 SERVER_PID, SERVER_LOG = "server.pid", "server.log"
@@ -33,12 +33,14 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
     server = folder / "server"
     host, port = _server_address(server / "startup" / "fed_server.json")
     _not_running(folder / SERVER_PID, "The server")
-    if _accepts(host, port):
+    # Once more: the folder may have moved, and its settings may have been tried out.
+    harden_server(server, (folder / "server-store").resolve())
+    if accepts(host, port):
         raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
     module = "nvflare.private.fed.app.server.server_train"
     process = _launch(folder, server, module, "fed_server.json", [], SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
-    while not _accepts(host, port):
+    while not accepts(host, port):
         if process.poll() is not None:
             raise SilodpError(f"The server ended as it began: {folder / SERVER_LOG} says why.")
         if time.monotonic() > end:
@@ -62,9 +64,7 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
     harden_site(kit)
     (folder / UP_FILE).unlink(missing_ok=True)
     module = "silodp.sites.flare.site_process"
-    process = _launch(
-        folder, kit, module, "fed_client.json", [f"uid={site}"], SITE_PID, SITE_LOG
-    )
+    process = _launch(folder, kit, module, "fed_client.json", [f"uid={site}"], SITE_PID, SITE_LOG)
     end = time.monotonic() + wait
     while not site_is_up(folder):
         if process.poll() is not None:
@@ -91,7 +91,9 @@ def site_name(kit: Path) -> str:
         told = json.loads((kit / "startup" / "fed_client.json").read_text("utf-8"))
         return str(told["client"]["fqsn"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        raise SilodpError(f"{kit} holds no kit: unpack the one that the coordinator sent.") from None
+        raise SilodpError(
+            f"{kit} holds no kit: unpack the one that the coordinator sent."
+        ) from None
 
 
 def is_running(pidfile: Path) -> bool:
@@ -214,10 +216,13 @@ def _server_address(path: Path) -> tuple[str, int]:
         host, port = told["servers"][0]["service"]["target"].rsplit(":", 1)
         return host, int(port)
     except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError):
-        raise SilodpError(f"{path} does not name the server's address: make the kits first.") from None
+        raise SilodpError(
+            f"{path} does not name the server's address: make the kits first."
+        ) from None
 
 
-def _accepts(host: str, port: int) -> bool:
+def accepts(host: str, port: int) -> bool:
+    """Whether anything listens there."""
     try:
         with socket.create_connection((host, port), timeout=1.0):
             return True

@@ -12,6 +12,4 @@ if __name__ == "__main__":
     limit_site_commands()
     version_check()
     arguments = parse_arguments()
-    sys.exit(
-        MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments)
-    )
+    sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))

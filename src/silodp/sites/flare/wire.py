@@ -83,9 +83,7 @@ def _array_out(array: np.ndarray) -> dict[str, Any]:
     return {"dtype": array.dtype.name, "shape": list(array.shape), "bytes": little.tobytes()}
 
 
-def _unpacked(
-    what: str, shareable: Any, keys: set[str]
-) -> tuple[dict[str, Any], list[np.ndarray]]:
+def _unpacked(what: str, shareable: Any, keys: set[str]) -> tuple[dict[str, Any], list[np.ndarray]]:
     packed = shareable.get(_KEY) if isinstance(shareable, dict) else None
     if not isinstance(packed, dict) or set(packed) != {"what", "words", "arrays"}:
         raise _unreadable(what, "it is not of silodp")
