@@ -38,7 +38,7 @@ class SilodpController(Controller):
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Runs the job; what stops it is noted for whoever follows the job."""
-        folder = site_folder(fl_ctx.get_engine().get_workspace())
+        folder = site_folder(_engine(fl_ctx).get_workspace())
         forget_failure(folder, self._job)
         try:
             self._run(folder, abort_signal, fl_ctx)
@@ -71,7 +71,7 @@ class SilodpController(Controller):
     ) -> dict[str, Reply]:
         """The replies of those who answered in time."""
         # Who was not there when the job began cannot come in later: not worth the deadline.
-        here = {client.name for client in fl_ctx.get_engine().get_clients()}
+        here = {client.name for client in _engine(fl_ctx).get_clients()}
         asked = [name for name in targets if name in here]
         if not asked:
             return {}
@@ -111,6 +111,10 @@ def read(result: Any) -> Reply:
         return wire.to_reply(result)
     except SilodpError as error:
         return Reply("refused", str(error))
+
+
+def _engine(fl_ctx: FLContext) -> Any:
+    return fl_ctx.get_engine()
 
 
 def _check_often(communicator: Any) -> None:

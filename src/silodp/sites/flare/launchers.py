@@ -36,10 +36,10 @@ class ServerJobLauncher(ServerProcessJobLauncher):
 
 
 def _command(module: str, names: Iterable[str], fl_ctx: FLContext) -> str:
-    given: dict[str, tuple[str, Any]] = fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    given: dict[str, tuple[str, Any]] = fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {}
     words = [sys.executable, "-u", "-m", module]
     for name in names:
-        if name in given and given[name]:
+        if given.get(name):
             option, value = given[name]
             # The options of --set are several words, made by silodp without blanks in them.
             words += [option, *(value.split() if name == JobProcessArgs.OPTIONS else [str(value)])]

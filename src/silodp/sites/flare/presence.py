@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -17,5 +18,5 @@ class Presence(FLComponent):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Called by FLARE whenever anything happens."""
         if event_type == EventType.AFTER_CLIENT_REGISTER:
-            workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+            workspace: Any = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             Path(workspace.get_root_dir(), "..", FILE).write_text(str(os.getpid()), "utf-8")

@@ -158,7 +158,7 @@ def _launch(
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment: JAX on the CPU unless told otherwise, no code from a workspace."""
+    """This process's environment; JAX on the CPU unless told otherwise."""
     environment = {"JAX_PLATFORMS": "cpu"} | os.environ
     # Python would else look for modules in the working directory first.
     return environment | {"PYTHONSAFEPATH": "1"}

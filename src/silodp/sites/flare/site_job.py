@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 from nvflare.fuel.f3.mpm import MainProcessMonitor
 from nvflare.private.fed.app.client.worker_process import main, parse_arguments
@@ -12,4 +13,5 @@ if __name__ == "__main__":
     limit_job_commands()
     arguments = parse_arguments()
     folder = os.path.join(arguments.workspace, arguments.job_id)
-    sys.exit(MainProcessMonitor.run(main_func=main, run_dir=folder, args=arguments))
+    code: Any = MainProcessMonitor.run(main_func=main, run_dir=folder, args=arguments)
+    sys.exit(code)

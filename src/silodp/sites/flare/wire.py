@@ -17,8 +17,7 @@ from silodp.sites.protocol import Reply, Request
 TASK = "silodp"
 _KEY = "silodp"
 _DTYPES = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float16", "float32", "float64")
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 )
 
 
