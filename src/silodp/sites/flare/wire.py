@@ -16,9 +16,9 @@ from silodp.sites.protocol import Reply, Request
 
 TASK = "silodp"
 _KEY = "silodp"
-_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-)
+_DTYPES = {"bool", "float16", "float32", "float64"} | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 
 
 def from_request(request: Request) -> Shareable:
