@@ -1,1 +1,14 @@
-"""NVIDIA FLARE as the engine between sites: kits, processes, and a thin adapter."""
+"""Between silodp and NVIDIA FLARE, which carries messages between sites: nothing else is here."""
+
+from importlib.util import find_spec
+
+from silodp.errors import SilodpError
+
+
+def require_flare() -> None:
+    """Refuses with the remedy if NVIDIA FLARE is not installed."""
+    if find_spec("nvflare") is None:
+        raise SilodpError(
+            "NVIDIA FLARE, which carries messages between sites, is not installed: "
+            "pip install 'silodp[sites]'."
+        )

@@ -1,0 +1,123 @@
+"""The coordinator's end in a job: asks the sites what the coordinator wants asked, in rounds."""
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from silodp.errors import SilodpError
+from silodp.sites.flare import wire
+from silodp.sites.flare.executor import site_folder
+from silodp.sites.flare.failures import forget_failure, note_failure
+from silodp.sites.protocol import Reply, Request
+
+# How often FLARE looks whether all have answered, in seconds.
+CHECK_PERIOD = 0.02
+
+
+class SilodpController(Controller):
+    """Runs one job; takes its name only: all else is in the federation's own folder."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(task_check_period=CHECK_PERIOD)
+        self._job = job
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is to be made ready before the run."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing is left open after the run."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Runs the job; what stops it is noted for whoever follows the job."""
+        folder = site_folder(_engine(fl_ctx).get_workspace())
+        forget_failure(folder, self._job)
+        try:
+            self._run(folder, abort_signal, fl_ctx)
+        except Exception as error:
+            self.log_exception(fl_ctx, "the job stopped")
+            known = isinstance(error, SilodpError)
+            note_failure(folder, self._job, str(error) if known else repr(error))
+            self.system_panic("the coordinator stopped the job", fl_ctx)
+
+    def _run(self, folder: Path, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        from silodp.sites.coordinator import Coordinator  # pyright: ignore[reportMissingImports]
+
+        _check_often(self.communicator)
+        coordinator = Coordinator(folder, self._job)
+        while (request := coordinator.next_request()) is not None:
+            replies = self._ask(
+                request, coordinator.targets, coordinator.deadline, abort_signal, fl_ctx
+            )
+            if abort_signal.triggered:
+                return
+            coordinator.receive(replies)
+
+    def _ask(
+        self,
+        request: Request,
+        targets: list[str],
+        deadline: float,
+        abort_signal: Signal,
+        fl_ctx: FLContext,
+    ) -> dict[str, Reply]:
+        """The replies of those who answered in time."""
+        # Who was not there when the job began cannot come in later: not worth the deadline.
+        here = {client.name for client in _engine(fl_ctx).get_clients()}
+        asked = [name for name in targets if name in here]
+        if not asked:
+            return {}
+        replies: dict[str, Reply] = {}
+        lock = threading.Lock()
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            reply = read(client_task.result)
+            client_task.result = None
+            with lock:
+                replies[client_task.client.name] = reply
+
+        task = Task(
+            wire.TASK,
+            wire.from_request(request),
+            timeout=max(1, math.ceil(deadline)),
+            result_received_cb=received,
+        )
+        # No least number of responses means that all are waited for.
+        self.broadcast_and_wait(
+            task, fl_ctx, targets=asked, min_responses=0, abort_signal=abort_signal
+        )
+        with lock:
+            return dict(replies)
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
+    ) -> None:
+        """An answer that came too late is not used."""
+
+
+def read(result: Any) -> Reply:
+    """A site's reply; one that cannot be read counts as a refusal of that site alone."""
+    if isinstance(result, Shareable) and result.get_return_code() not in (None, ReturnCode.OK):
+        return Reply("refused", "unreadable: the site's FLARE client reported an error")
+    try:
+        return wire.to_reply(result)
+    except SilodpError as error:
+        return Reply("refused", str(error))
+
+
+def _engine(fl_ctx: FLContext) -> Any:
+    return fl_ctx.get_engine()
+
+
+def _check_often(communicator: Any) -> None:
+    # FLARE 2.9.0 sets `task_check_period` and reads `_task_check_period`, which stays at 0.2 s.
+    if hasattr(communicator, "_task_check_period"):
+        communicator._task_check_period = CHECK_PERIOD

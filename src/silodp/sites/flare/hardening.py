@@ -1,0 +1,142 @@
+"""What FLARE may do at a site and at the server: written by each party into its own workspace.
+
+A site does not take these settings from its kit, which the coordinator made.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ADMIN = "admin@silodp.org"
+ORG = "silodp"
+CONTROLLER = "silodp.sites.flare.controller.SilodpController"
+EXECUTOR = "silodp.sites.flare.executor.SilodpExecutor"
+KIT_FILES = ("client.crt", "client.key", "fed_client.json", "rootCA.pem")
+
+# Whatever is not named here is denied, and so is every other role.
+_RIGHTS = ("submit_job", "manage_job", "download_job", "view")
+
+
+def harden_site(kit: Path) -> None:
+    """Writes the site's own settings into its workspace, and removes all others there."""
+    _only(kit / "startup", KIT_FILES)
+    shutil.rmtree(kit / "custom", ignore_errors=True)
+    shutil.rmtree(kit / "local", ignore_errors=True)
+    (kit / "local").mkdir(mode=0o700, parents=True)
+    _write(kit / "local" / "resources.json", _site_resources())
+    _write(kit / "local" / "authorization.json", _authorization())
+    _write(kit / "local" / "log_config.json", _logging())
+    (kit / "transfer").mkdir(mode=0o700, exist_ok=True)
+
+
+def harden_server(server: Path, store: Path) -> None:
+    """Writes the server's settings; `store` is where it keeps its jobs, an absolute path."""
+    default = json.loads((server / "local" / "resources.json.default").read_text("utf-8"))
+    _write(server / "local" / "resources.json", _server_resources(default, store))
+    _write(server / "local" / "authorization.json", _authorization())
+    _write(server / "local" / "log_config.json", _logging())
+    for name in ("jobs", "snapshots"):
+        (store / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _site_resources() -> dict[str, Any]:
+    # FLARE tells the server every key at the top that it does not know: nothing private here.
+    return {
+        "format_version": 2,
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [CONTROLLER, EXECUTOR],
+        "allow_log_streaming": False,
+        "client": {"retry_timeout": 30, "compression": "Gzip"},
+        "components": [
+            {
+                "id": "resource_manager",
+                "path": "nvflare.app_common.resource_managers."
+                "gpu_resource_manager.GPUResourceManager",
+                "args": {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300},
+            },
+            {
+                "id": "resource_consumer",
+                "path": "nvflare.app_common.resource_consumers."
+                "gpu_resource_consumer.GPUResourceConsumer",
+                "args": {},
+            },
+            {
+                "id": "process_launcher",
+                "path": "silodp.sites.flare.launchers.SiteJobLauncher",
+                "args": {},
+            },
+            {"id": "presence", "path": "silodp.sites.flare.presence.Presence", "args": {}},
+        ],
+    }
+
+
+def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
+    """FLARE's own settings, but for who may run what and where jobs are kept."""
+    resources = default | {
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [CONTROLLER, EXECUTOR],
+    }
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
+        store / "snapshots"
+    )
+    # A site tells the server every 10 s that it is there; FLARE would believe it for 10 minutes.
+    for server in resources["servers"]:
+        server["heart_beat_timeout"] = 60
+    # Sites stream no logs, so that nothing is there to receive them.
+    components = [one for one in resources["components"] if one["id"] != "log_receiver"]
+    for component in components:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(store / "jobs")
+        if component["id"] == "process_launcher":
+            component["path"] = "silodp.sites.flare.launchers.ServerJobLauncher"
+    resources["components"] = components
+    return resources
+
+
+def _authorization() -> dict[str, Any]:
+    rights = dict.fromkeys(_RIGHTS, "any") | {
+        "operate": "none",
+        "clone_job": "none",
+        "byoc": "none",
+        "shell_commands": "none",
+        "server-predeployed-flwr": "none",
+    }
+    return {"format_version": "1.0", "permissions": {"project_admin": rights}}
+
+
+def _logging() -> dict[str, Any]:
+    """Warnings to standard output only: silodp keeps that outside FLARE's workspace."""
+    line = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
+    formatter = {"()": "nvflare.fuel.utils.log_utils.BaseFormatter", "fmt": line}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"baseFormatter": formatter},
+        "handlers": {
+            "consoleHandler": {
+                "class": "logging.StreamHandler",
+                "level": "DEBUG",
+                "formatter": "baseFormatter",
+                "stream": "ext://sys.stdout",
+            }
+        },
+        "loggers": {"root": {"level": "WARNING", "handlers": ["consoleHandler"]}},
+    }
+
+
+def _only(folder: Path, names: Iterable[str]) -> None:
+    """Removes from a folder all that has none of these names."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in names:
+            path.unlink()
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
+    os.replace(part, path)

@@ -1,0 +1,46 @@
+"""How a job's own process is started, at a site and at the server.
+
+FLARE's launchers join a command with blanks and split it again, which breaks at a folder with a
+blank in its name; and at a site, the process must know which commands it does not take.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobProcessArgs
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job_args
+
+
+class SiteJobLauncher(ClientProcessJobLauncher):
+    """Starts a job's process at a site."""
+
+    def get_command(self, job_meta: dict, fl_ctx: FLContext) -> str:
+        """The command, quoted for a shell."""
+        names = [name for name in get_client_job_args() if name != JobProcessArgs.EXE_MODULE]
+        return _command("silodp.sites.flare.site_job", names, fl_ctx)
+
+
+class ServerJobLauncher(ServerProcessJobLauncher):
+    """Starts a job's process at the server."""
+
+    def get_command(self, job_meta: dict, fl_ctx: FLContext) -> str:
+        """The command, quoted for a shell."""
+        names = [name for name in get_server_job_args() if name != JobProcessArgs.EXE_MODULE]
+        return _command("nvflare.private.fed.app.server.runner_process", names, fl_ctx)
+
+
+def _command(module: str, names: Iterable[str], fl_ctx: FLContext) -> str:
+    given: dict[str, tuple[str, Any]] = fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {}
+    words = [sys.executable, "-u", "-m", module]
+    for name in names:
+        if given.get(name):
+            option, value = given[name]
+            # The options of --set are several words, made by silodp without blanks in them.
+            words += [option, *(value.split() if name == JobProcessArgs.OPTIONS else [str(value)])]
+    return shlex.join(words)

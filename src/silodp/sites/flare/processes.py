@@ -1,0 +1,230 @@
+"""The FLARE server and a site's FLARE client as processes: started, watched and stopped.
+
+The scripts that come with a kit are not run: whoever made the kit could have written anything
+there. What they would start is started from here.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from silodp.errors import SilodpError
+from silodp.sites.flare.hardening import ORG, harden_server, harden_site
+from silodp.sites.flare.presence import FILE as UP_FILE
+
+SERVER_PID, SERVER_LOG = "server.pid", "server.log"
+SITE_PID, SITE_LOG = "site.pid", "site.log"
+_GRACE = 10.0  # seconds from asking a process to end to ending it
+
+# Kept so that Python does not complain of children that outlive their Popen.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def start_server(folder: Path, wait: float = 60.0) -> None:
+    """Starts the server of the federation in `folder` and waits until sites can reach it."""
+    server = folder / "server"
+    host, port = _server_address(server / "startup" / "fed_server.json")
+    _not_running(folder / SERVER_PID, "The server")
+    # Once more: the folder may have moved, and its settings may have been tried out.
+    harden_server(server, (folder / "server-store").resolve())
+    if accepts(host, port):
+        raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
+    module = "nvflare.private.fed.app.server.server_train"
+    process = _launch(folder, server, module, "fed_server.json", [], SERVER_PID, SERVER_LOG)
+    end = time.monotonic() + wait
+    while not accepts(host, port):
+        if process.poll() is not None:
+            raise SilodpError(f"The server ended as it began: {folder / SERVER_LOG} says why.")
+        if time.monotonic() > end:
+            stop(folder / SERVER_PID)
+            raise SilodpError(
+                f"The server did not open port {port} of {host} in {wait:g} s: "
+                f"{folder / SERVER_LOG} says why."
+            )
+        time.sleep(0.1)
+
+
+def start_site(folder: Path, wait: float = 30.0) -> bool:
+    """Starts the site whose kit is in `folder`/kit; whether the coordinator let it in by then.
+
+    If not, the process goes on trying.
+    """
+    kit = folder / "kit"
+    _not_running(folder / SITE_PID, "The site")
+    site = site_name(kit)
+    # Once more: whatever came into these folders since, this is what the site agrees to.
+    harden_site(kit)
+    (folder / UP_FILE).unlink(missing_ok=True)
+    module = "silodp.sites.flare.site_process"
+    process = _launch(folder, kit, module, "fed_client.json", [f"uid={site}"], SITE_PID, SITE_LOG)
+    end = time.monotonic() + wait
+    while not site_is_up(folder):
+        if process.poll() is not None:
+            raise SilodpError(f"The site's process ended: {folder / SITE_LOG} says why.")
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def site_is_up(folder: Path) -> bool:
+    """Whether the site's process runs and was let in by the coordinator at some time."""
+    try:
+        told = int((folder / UP_FILE).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    running = _process(folder / SITE_PID)
+    return running is not None and running.pid == told
+
+
+def site_name(kit: Path) -> str:
+    """The name of the site that an unpacked kit is for."""
+    try:
+        told = json.loads((kit / "startup" / "fed_client.json").read_text("utf-8"))
+        return str(told["client"]["fqsn"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        raise SilodpError(
+            f"{kit} holds no kit: unpack the one that the coordinator sent."
+        ) from None
+
+
+def is_running(pidfile: Path) -> bool:
+    """Whether the process of this file runs: the same one, not a later one of its number."""
+    return _process(pidfile) is not None
+
+
+def stop(pidfile: Path) -> bool:
+    """Stops the process and the jobs that it started; whether there was any."""
+    try:
+        note = json.loads(pidfile.read_text("utf-8"))
+        workspace = str(note["workspace"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+    process = _process(pidfile)
+    family = _family(process) if process is not None else []
+    # A job's process leads a session of its own; it may outlive its parent for some time.
+    family += [one for one in _jobs_of(workspace) if one not in family]
+    _end(family)
+    for popen in _started:
+        popen.poll()
+    pidfile.unlink(missing_ok=True)
+    return bool(family)
+
+
+def _launch(
+    folder: Path,
+    workspace: Path,
+    module: str,
+    configuration: str,
+    options: Iterable[str],
+    pidfile: str,
+    log: str,
+) -> subprocess.Popen[bytes]:
+    workspace = workspace.resolve()
+    command = [sys.executable, "-u", "-m", module, "-m", str(workspace), "-s", configuration]
+    command += ["--set", "secure_train=true", *options, f"org={ORG}", "config_folder=config"]
+    descriptor = os.open(folder / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=workspace,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            umask=0o077,
+        )
+    finally:
+        os.close(descriptor)
+    _started.append(process)
+    note = {
+        "pid": process.pid,
+        "started": psutil.Process(process.pid).create_time(),
+        "workspace": str(workspace),
+    }
+    part = folder / (pidfile + ".part")
+    part.write_text(json.dumps(note), "utf-8")
+    os.replace(part, folder / pidfile)
+    return process
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment; JAX on the CPU unless told otherwise."""
+    environment = {"JAX_PLATFORMS": "cpu"} | os.environ
+    # Python would else look for modules in the working directory first.
+    return environment | {"PYTHONSAFEPATH": "1"}
+
+
+def _not_running(pidfile: Path, what: str) -> None:
+    if is_running(pidfile):
+        raise SilodpError(f"{what} runs already ({pidfile}): stop it first.")
+
+
+def _process(pidfile: Path) -> psutil.Process | None:
+    """The process of this file, if it is still the one that was started."""
+    try:
+        note = json.loads(pidfile.read_text("utf-8"))
+        process = psutil.Process(int(note["pid"]))
+        if abs(process.create_time() - float(note["started"])) > 0.01:
+            return None
+        return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except (FileNotFoundError, ValueError, KeyError, TypeError, psutil.Error):
+        return None
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return [process, *process.children(recursive=True)]
+    return [process]
+
+
+def _jobs_of(workspace: str) -> list[psutil.Process]:
+    """The processes that FLARE runs on this workspace, by their command lines."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            ours = any(word.startswith(("nvflare.", "silodp.sites.flare.")) for word in words)
+            if ours and workspace in words and process.pid != os.getpid():
+                found.append(process)
+    return found
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, left = psutil.wait_procs(processes, timeout=_GRACE)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=_GRACE)
+
+
+def _server_address(path: Path) -> tuple[str, int]:
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        host, port = told["servers"][0]["service"]["target"].rsplit(":", 1)
+        return host, int(port)
+    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError):
+        raise SilodpError(
+            f"{path} does not name the server's address: make the kits first."
+        ) from None
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether anything listens there."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
