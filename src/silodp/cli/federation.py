@@ -53,17 +53,16 @@ def start(folder: Folder) -> None:
 
     proposal_of_federation(folder)
     with _console().status("Starting the server..."):
-        said = start_server(folder)
-    _console().print(f"Server: {safe(said)}. Next: silodp federation submit {safe(str(folder))}")
+        start_server(folder)
+    _console().print(f"The server runs. Next: silodp federation submit {safe(str(folder))}")
 
 
 @app.command("stop")
-def stop(folder: Folder) -> None:
+def stop_server(folder: Folder) -> None:
     """Stops the server. Where jobs stand is kept: `submit` goes on with them."""
-    from silodp.sites.flare.processes import stop_server
+    from silodp.sites.flare.processes import SERVER_PID, stop
 
-    stop_server(folder)
-    _console().print("Stopped.")
+    _console().print("Stopped." if stop(folder / SERVER_PID) else "It did not run.")
 
 
 @app.command("submit")
@@ -98,10 +97,10 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     """Shows whether the server runs, which sites are connected, and where jobs stand."""
     from silodp.sites.federation_setup import jobs_of, proposal_of_federation
     from silodp.sites.flare.jobs import registered
-    from silodp.sites.flare.processes import server_is_running
+    from silodp.sites.flare.processes import SERVER_PID, is_running
 
     proposal = proposal_of_federation(folder)
-    running = server_is_running(folder)
+    running = is_running(folder / SERVER_PID)
     connected = registered(folder) if running else []
     jobs = jobs_of(folder)
     if as_json:

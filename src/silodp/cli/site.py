@@ -176,19 +176,17 @@ def start(folder: Folder) -> None:
 
     site = read_site(folder).site
     with _console().status(f"Connecting {safe(site)} to the coordinator..."):
-        said = start_site(folder)
-    _console().print(
-        f"Site {safe(site)}: {safe(said)}. See: silodp site status {safe(str(folder))}"
-    )
+        let_in = start_site(folder)
+    said = "is connected" if let_in else "runs, but has not reached the coordinator yet"
+    _console().print(f"Site {safe(site)} {said}. See: silodp site status {safe(str(folder))}")
 
 
 @app.command("stop")
-def stop(folder: Folder) -> None:
+def stop_site(folder: Folder) -> None:
     """Stops the site. A job that it is part of goes on without it, or later."""
-    from silodp.sites.flare.processes import stop_site
+    from silodp.sites.flare.processes import SITE_PID, stop
 
-    stop_site(folder)
-    _console().print("Stopped.")
+    _console().print("Stopped." if stop(folder / SITE_PID) else "It did not run.")
 
 
 @app.command("status")
@@ -213,7 +211,7 @@ def status(
 
 
 def _status_table(told: dict[str, Any]) -> Table:
-    running = "connected" if told["running"] else "not running"
+    running = "connected" if told["connected"] else "running" if told["running"] else "not running"
     spent = told["spent"]
     title = f"{safe(told['site'])}: {running}"
     if spent is not None:

@@ -20,7 +20,13 @@ from silodp.privacy.policy import Policy
 from silodp.result import read_result, write_file
 from silodp.run import run
 from silodp.sites.federation_setup import set_up_federation
-from silodp.sites.flare.processes import start_server, start_site, stop_server, stop_site
+from silodp.sites.flare.processes import (
+    SERVER_PID,
+    SITE_PID,
+    start_server,
+    start_site,
+    stop,
+)
 from silodp.sites.flare.submission import run_job
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite, load_records
@@ -88,11 +94,11 @@ def run_demo(
         folders[name] = set_up(kit, out / "sites" / name, data, policy)
         consent(folders[name], made.proposal)
     with contextlib.ExitStack() as stack:
-        stack.callback(stop_server, made.folder)
+        stack.callback(stop, made.folder / SERVER_PID)
         say("Starting the coordinator's server")
         start_server(made.folder)
         for name, folder in folders.items():
-            stack.callback(stop_site, folder)
+            stack.callback(stop, folder / SITE_PID)
             say(f"Starting site {name}")
             start_site(folder)
         job = made.proposal.job()

@@ -8,14 +8,15 @@ FEDERATION/
 """
 
 import json
+import re
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from silodp.errors import SilodpError
-from silodp.sites.coordinator import PROGRESS_FILE, PROPOSAL_FILE, STATE
-from silodp.sites.flare.kits import harden_server, make_kits
+from silodp.sites.coordinator import PROGRESS_FILE, STATE
+from silodp.sites.flare.hardening import harden_server
+from silodp.sites.flare.kits import PROPOSAL_FILE, make_kits
 from silodp.sites.proposal import Proposal, read_federation, read_proposal
 
 FED_FILE = "fed.toml"
@@ -39,19 +40,18 @@ def set_up_federation(path: Path, folder: Path | None = None) -> SetUp:
     aside = folder.parent / f".{folder.name}.making"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        kits = make_kits(aside, proposal.name, host, port, proposal.sites)
-        harden_server(aside / "server")
+        project = re.sub(r"[^A-Za-z0-9]+", "-", proposal.name).strip("-")[:40] or "silodp"
+        kits = make_kits(aside, project, host, port, proposal.sites, proposal.text)
         (aside / PROPOSAL_FILE).write_text(proposal.text, encoding="utf-8")
         shutil.copyfile(path, aside / FED_FILE)
-        for kit in kits:
-            with zipfile.ZipFile(kit, "a") as archive:
-                archive.writestr(PROPOSAL_FILE, proposal.text)
         if folder.exists():
             folder.rmdir()
+        aside.chmod(0o700)
         aside.rename(folder)
-        folder.chmod(0o700)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    # It names the folder, which is now where it stays.
+    harden_server(folder / "server", (folder / "server-store").resolve())
     return SetUp(folder, proposal, [folder / kit.relative_to(aside) for kit in kits])
 
 

@@ -21,9 +21,8 @@ from silodp.privacy.ledger import exists
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import remaining
 from silodp.result import MODELS_FILE, RESULT_FILE, plain, read_result
-from silodp.sites.coordinator import PROPOSAL_FILE
-from silodp.sites.flare.kits import harden_site, unpack_kit
-from silodp.sites.flare.processes import site_is_running
+from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
+from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site, write_site
@@ -58,11 +57,7 @@ def set_up(
         folder = folder or kit.parent / site
         if folder.exists() and any(folder.iterdir()):
             raise SilodpError(f"{folder} is there already: choose another --dir.")
-        harden_site(aside / KIT)
-        proposal = aside / KIT / PROPOSAL_FILE
-        if not proposal.is_file():
-            raise SilodpError(f"{kit} holds no proposal: get the kit anew from the coordinator.")
-        proposal.rename(aside / PROPOSAL_FILE)
+        (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
         if site not in proposal_at(aside, None).sites:
             raise SilodpError(
                 f"{kit} is that of {site!r}, which is not in its proposal: get the kit anew."
@@ -95,7 +90,8 @@ def site_status(folder: Path) -> dict[str, Any]:
         spent = remaining(config.ledger, config.site)["spent_epsilon"]
     return {
         "site": config.site,
-        "running": site_is_running(folder),
+        "running": is_running(folder / SITE_PID),
+        "connected": site_is_up(folder),
         "jobs": jobs,
         "spent": spent,
         "lifetime": config.policy.lifetime[0],

@@ -83,6 +83,7 @@ def follow(
     poll: float = 1.0,
     timeout: float | None = None,
     told: Callable[[str], None] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> None:
     """Waits until the job is complete; refuses with the reason if it ended in another way.
 
@@ -93,6 +94,7 @@ def follow(
       poll: seconds between two looks.
       timeout: seconds to wait at most.
       told: called with FLARE's status whenever that changes.
+      look: called at every look; what it raises ends the waiting.
     """
     end = None if timeout is None else time.monotonic() + timeout
     before, lost = "", 0
@@ -102,6 +104,8 @@ def follow(
             if told is not None and status != before:
                 told(status)
             before = status
+            if look is not None:
+                look()
             if status == COMPLETED:
                 return
             if status.startswith("FINISHED"):

@@ -27,8 +27,10 @@ from silodp.sites.flare.hardening import ADMIN, KIT_FILES, ORG, harden_server, h
 
 __all__ = ["check_site_name", "harden_server", "harden_site", "make_kits", "unpack_kit"]
 
-_ENTRIES = tuple(f"startup/{name}" for name in KIT_FILES)
-_LARGEST = 65536  # bytes, of any file in a kit: the largest is a few thousand
+PROPOSAL_FILE = "proposal.json"
+_STARTUP = tuple(f"startup/{name}" for name in KIT_FILES)
+_ENTRIES = (*_STARTUP, PROPOSAL_FILE)
+_LARGEST = 1 << 20  # bytes, of any file in a kit: the proposal has a line for every column
 _CA_DAYS = 3650
 _HOST = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -48,10 +50,13 @@ def check_site_name(name: str) -> None:
         raise SilodpError(f"The site name {name!r} is taken by the server: choose another.")
 
 
-def make_kits(folder: Path, name: str, host: str, port: int, sites: Sequence[str]) -> list[Path]:
+def make_kits(
+    folder: Path, name: str, host: str, port: int, sites: Sequence[str], proposal: str
+) -> list[Path]:
     """Makes the server, its administrator and one kit for each site, in the federation's folder.
 
-    Called again with more sites, it makes kits for these; what is there is kept.
+    Called again with more sites, it makes kits for these; what is there is kept. Each kit holds the
+    proposal.
     """
     for site in sites:
         check_site_name(site)
@@ -71,7 +76,7 @@ def make_kits(folder: Path, name: str, host: str, port: int, sites: Sequence[str
     harden_server(folder / "server", (folder / "server-store").resolve())
     _keep(made / ADMIN, folder / "admin")
     kits = _private(folder / "kits")
-    paths = [_zipped(made / site, kits / f"{site}.zip") for site in sites]
+    paths = [_zipped(made / site, kits / f"{site}.zip", proposal) for site in sites]
     # Keys are in the state of the authority and in the kits; a third copy is one too many.
     shutil.rmtree(made)
     return paths
@@ -91,6 +96,7 @@ def unpack_kit(zip: Path, into: Path) -> str:
     aside = Path(tempfile.mkdtemp(prefix=f".{into.name}-", dir=into.parent))  # mode 0700
     try:
         (aside / "startup").mkdir(mode=0o700)
+        (aside / PROPOSAL_FILE).write_bytes(files[PROPOSAL_FILE])
         for name in KIT_FILES:
             text = json.dumps(client, indent=1).encode() if name.endswith(".json") else files[name]
             path = aside / "startup" / name
@@ -153,14 +159,15 @@ def _keep(made: Path, place: Path) -> None:
     place.chmod(0o700)
 
 
-def _zipped(site: Path, path: Path) -> Path:
-    """The kit of a site as a zip file: certificates, a key and the server's address."""
+def _zipped(site: Path, path: Path, proposal: str) -> Path:
+    """The kit of a site as a zip file: certificates, a key, the server's address, the proposal."""
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        for entry in _ENTRIES:
+        for entry in _STARTUP:
             archive.write(site / entry, entry)
+        archive.writestr(PROPOSAL_FILE, proposal)
     os.replace(part, path)
     return path
 
@@ -181,7 +188,7 @@ def _read_zip(path: Path) -> dict[str, bytes]:
                 raise SilodpError(
                     f"{path} has a file twice: ask the coordinator for the kit again."
                 )
-            return {entry.split("/")[1]: archive.read(entry) for entry in _ENTRIES}
+            return {entry.split("/")[-1]: archive.read(entry) for entry in _ENTRIES}
     except FileNotFoundError:
         raise SilodpError(f"{path} is not there: give the kit that the coordinator sent.") from None
     except SilodpError:
