@@ -243,10 +243,7 @@ def test_a_kit_is_unpacked_with_the_sites_own_settings(made, tmp_path):
         "rootCA.pem",
     ]
     resources = json.loads((kit / "local/resources.json").read_text())
-    assert resources["class_allow_list"] == [
-        "silodp.sites.flare.controller.SilodpController",
-        "silodp.sites.flare.executor.SilodpExecutor",
-    ]
+    assert resources["class_allow_list"] == ["silodp.sites.flare.executor.SilodpExecutor"]
     assert resources["allow_log_streaming"] is False
     assert not any("log" in one["id"] for one in resources["components"])
     rights = json.loads((kit / "local/authorization.json").read_text())["permissions"]
