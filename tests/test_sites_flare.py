@@ -243,10 +243,7 @@ def test_a_kit_is_unpacked_with_the_sites_own_settings(made, tmp_path):
         "rootCA.pem",
     ]
     resources = json.loads((kit / "local/resources.json").read_text())
-    assert resources["class_allow_list"] == [
-        "silodp.sites.flare.controller.SilodpController",
-        "silodp.sites.flare.executor.SilodpExecutor",
-    ]
+    assert resources["class_allow_list"] == ["silodp.sites.flare.executor.SilodpExecutor"]
     assert resources["allow_log_streaming"] is False
     assert not any("log" in one["id"] for one in resources["components"])
     rights = json.loads((kit / "local/authorization.json").read_text())["permissions"]
@@ -529,6 +526,34 @@ def test_a_lost_site_a_quorum_code_and_commands(federation):
     jobs.abort(federation.folder, flare_job)
     with pytest.raises(SilodpError, match="was aborted"):
         jobs.follow(federation.folder, "job-3", flare_job, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["job", "site"])
+def test_a_killed_process_costs_the_others_one_deadline(federation, which):
+    """The process of the job at a site, or that of the site itself."""
+    federation.plan(rounds=80, deadline=3)
+    flare_job = jobs.submit(federation.folder, "job-1", SITES)
+    seen = federation.folder / "seen.json"
+    wait_until(lambda: seen.exists() and len(rounds(seen)) > 5)
+    pid = rounds(seen)[0]["pids"]["site-1"]
+    if which == "site":
+        pid = json.loads((federation.sites["site-1"] / processes.SITE_PID).read_text())["pid"]
+    psutil.Process(pid).kill()
+    jobs.follow(federation.folder, "job-1", flare_job, poll=0.3, timeout=120)
+    answers = [len(one["told"]) for one in rounds(seen)]
+    assert len(answers) == 80
+    # A job's process sees that its parent is gone only after some seconds.
+    assert answers[-1] == 2 or which == "site"
+    slow = [time for time in json.loads(seen.read_text())["times"][1:] if time > 2.9]
+    assert len(slow) == 3 - answers[-1]
+
+
+def rounds(path):
+    try:
+        return json.loads(path.read_text())["seen"]
+    except ValueError:  # half written
+        return []
 
 
 def run_with_code(federation):

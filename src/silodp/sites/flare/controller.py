@@ -21,6 +21,9 @@ from silodp.sites.protocol import Reply, Request
 
 # How often FLARE looks whether all have answered, in seconds.
 CHECK_PERIOD = 0.02
+# What the first request may take longer than others, in seconds: the sites' processes of this job
+# start later than the server's, and JAX takes its time.
+START_UP = 60.0
 
 
 class SilodpController(Controller):
@@ -53,19 +56,20 @@ class SilodpController(Controller):
 
         _check_often(self.communicator)
         coordinator = Coordinator(folder, self._job)
+        more = START_UP
         while (request := coordinator.next_request()) is not None:
-            replies = self._ask(
-                request, coordinator.targets, coordinator.deadline, abort_signal, fl_ctx
-            )
+            seconds = coordinator.deadline + more
+            replies = self._ask(request, coordinator.targets, seconds, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
             coordinator.receive(replies)
+            more = 0.0
 
     def _ask(
         self,
         request: Request,
         targets: list[str],
-        deadline: float,
+        seconds: float,
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> dict[str, Reply]:
@@ -87,7 +91,7 @@ class SilodpController(Controller):
         task = Task(
             wire.TASK,
             wire.from_request(request),
-            timeout=max(1, math.ceil(deadline)),
+            timeout=max(1, math.ceil(seconds)),
             result_received_cb=received,
         )
         # No least number of responses means that all are waited for.

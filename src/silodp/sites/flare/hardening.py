@@ -47,7 +47,7 @@ def _site_resources() -> dict[str, Any]:
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [CONTROLLER, EXECUTOR],
+        "class_allow_list": [EXECUTOR],
         "allow_log_streaming": False,
         "client": {"retry_timeout": 30, "compression": "Gzip"},
         "components": [
@@ -77,7 +77,7 @@ def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
     """FLARE's own settings, but for who may run what and where jobs are kept."""
     resources = default | {
         "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [CONTROLLER, EXECUTOR],
+        "class_allow_list": [CONTROLLER],
     }
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
         store / "snapshots"

@@ -24,6 +24,8 @@ TASK_REQUEST_INTERVAL = 0.02
 TASK_FETCH_INTERVAL = 0.02
 # Seconds: a site tells the server every 10 that it is there.
 _LATELY = 25.0
+# Seconds that a job can run without a process: it ends in about 10.
+_LOST = 60.0
 COMPLETED = "FINISHED:COMPLETED"
 
 
@@ -97,7 +99,7 @@ def follow(
       look: called at every look; what it raises ends the waiting.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    before, lost = "", 0
+    before, seen = "", time.monotonic()
     with _session(folder) as session:
         while True:
             status = _status(session, flare_job)
@@ -111,8 +113,9 @@ def follow(
             if status.startswith("FINISHED"):
                 raise SilodpError(_ended(folder, job, status))
             # A server that was killed lists its job as running for ever after.
-            lost = lost + 1 if status == "RUNNING" and not _listed(session, flare_job) else 0
-            if lost >= 5:
+            if status != "RUNNING" or _listed(session, flare_job):
+                seen = time.monotonic()
+            if time.monotonic() - seen > _LOST:
                 raise SilodpError(
                     f"The job {job!r} is gone, though the server lists it as running: "
                     "start it again, and it goes on from its last round."

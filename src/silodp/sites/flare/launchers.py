@@ -11,14 +11,32 @@ from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.job_launcher_spec import JobProcessArgs
+from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
 from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job_args
 
 
+class SiteJob(ProcessHandle):
+    """A job's process at a site, whose sudden end is not reported.
+
+    FLARE would end the whole job for all sites; so the site just does not answer.
+    """
+
+    def poll(self) -> Any:
+        """How it ended, as FLARE is told."""
+        code = super().poll()
+        return JobReturnCode.SUCCESS if code == JobReturnCode.EXECUTION_ERROR else code
+
+
 class SiteJobLauncher(ClientProcessJobLauncher):
     """Starts a job's process at a site."""
+
+    def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> SiteJob:
+        """Starts it as FLARE does."""
+        handle: Any = super().launch_job(job_meta, fl_ctx)
+        return SiteJob(process_adapter=handle.adapter)
 
     def get_command(self, job_meta: dict, fl_ctx: FLContext) -> str:
         """The command, quoted for a shell."""

@@ -24,6 +24,9 @@ SERVER_PID, SERVER_LOG = "server.pid", "server.log"
 SITE_PID, SITE_LOG = "site.pid", "site.log"
 _GRACE = 10.0  # seconds from asking a process to end to ending it
 
+# After a job's last round FLARE would wait a quarter of an hour for sites that are gone.
+_PATIENCE = ("client_outcome_wait_timeout=20",)
+
 # Kept so that Python does not complain of children that outlive their Popen.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -38,7 +41,7 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
     if accepts(host, port):
         raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
     module = "nvflare.private.fed.app.server.server_train"
-    process = _launch(folder, server, module, "fed_server.json", [], SERVER_PID, SERVER_LOG)
+    process = _launch(folder, server, module, "fed_server.json", _PATIENCE, SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
     while not accepts(host, port):
         if process.poll() is not None:
