@@ -40,11 +40,11 @@ def simulated(folders, agreed, **options):
     )
 
 
-def models_of(folders, agreed):
+def models_of(folders, agreed, job=None):
     """The sites' own, as they kept them: arrays by name, for each site."""
     found = {}
     for site, folder in folders.items():
-        with np.load(folder / RESULTS / agreed.job() / MODELS_FILE) as file:
+        with np.load(folder / RESULTS / (job or agreed.job()) / MODELS_FILE) as file:
             found[site] = {name: file[name][0, 0] for name in file.files if name != "silos"}
     return found
 
@@ -59,7 +59,14 @@ def same_models(folders, agreed, result, tmp_path):
                 )
 
 
-@pytest.mark.parametrize("method", [*METHODS, "ifca+mrmtl"])
+# Each takes some seconds to compile.
+AT_ONCE = ("mrmtl", "ebmtl", "ifca+mrmtl")
+LATER = [name for name in (*METHODS, "ifca+ditto") if name not in AT_ONCE]
+
+
+@pytest.mark.parametrize(
+    "method", [*AT_ONCE, *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
+)
 def test_both_engines_give_the_same_models_with_the_same_keys(tmp_path, method):
     agreed = proposal(method=method, small_silos="full-batch")
     folders = make_sites(tmp_path, agreed, keys="test")

@@ -97,14 +97,15 @@ def _once(
     report: Callable[[dict[str, Any] | None], None],
 ) -> None:
     """One of FLARE's jobs, until it ends, or until a site is back that it does not have."""
+    begun, looked = time.time(), time.monotonic()
     flare_job = submit(folder, job, there)
-    looked = time.monotonic()
 
     def look() -> None:
         nonlocal looked
         told = progress_of(folder, job)
         report(told)
-        if told is None or time.monotonic() - looked < _LOOK_FOR_SITES:
+        # Before its first words, what is on disk is of the job before.
+        if told is None or told["time"] < begun or time.monotonic() - looked < _LOOK_FOR_SITES:
             return
         looked = time.monotonic()
         lost = [site for site in sites if site not in there or "no answer" in told["sites"][site]]
