@@ -81,14 +81,13 @@ def run_demo(
     if out.exists() and any(out.iterdir()):
         raise SilodpError(f"{out} is there already: choose another --out.")
     names = NAMES[:sites]
-    quoted = ", ".join(f'"{name}"' for name in names)
-    fed = write_file(out / "demo.toml", _FED.format(sites=quoted, port=_free_port(), rounds=rounds))
+    fed = write_file(out / "demo.toml", fed_text(names, free_port(), rounds))
     say("Provisioning: certificates and a kit for each site")
     made = set_up_federation(fed, out / "coordinator")
     folders = {}
     for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):
         records = out / "records" / f"{name}.csv"
-        write_file(records, _table(place).to_csv(index=False))
+        write_file(records, made_up_table(place).to_csv(index=False))
         data = DataAtSite(path=records.absolute())
         policy = Policy(BUDGETS[place % len(BUDGETS)], DELTA)
         folders[name] = set_up(kit, out / "sites" / name, data, policy)
@@ -125,7 +124,12 @@ def run_demo(
     ]
 
 
-def _table(place: int) -> pd.DataFrame:
+def fed_text(sites: Sequence[str], port: int, rounds: int) -> str:
+    """What the made-up hospitals agree on."""
+    return _FED.format(sites=", ".join(f'"{name}"' for name in sites), port=port, rounds=rounds)
+
+
+def made_up_table(place: int) -> pd.DataFrame:
     """A hospital's records: what makes for a long stay is alike, but not the same everywhere."""
     rng = np.random.default_rng(100 + place)
     number = int(rng.integers(*_RECORDS))
@@ -174,7 +178,8 @@ def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, flo
     return errors
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens at."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
