@@ -499,7 +499,7 @@ def test_a_lost_site_a_quorum_code_and_commands(federation):
     with pytest.raises(SilodpError, match="stopped: Only 2 sites are left"):
         federation.run(quorum=3, rounds=4)
     (federation.sites["site-1"] / "fault.json").unlink()
-    # A job with code is refused by the sites.
+    # A job with code is refused; whether by the server or by the sites is not told apart here.
     with pytest.raises(SilodpError, match="FAILED_TO_RUN"):
         run_with_code(federation)
     # A server that lets its administrator do anything still cannot command a site.
