@@ -2,12 +2,13 @@
 
     python -m benchmarks.sites [--sites 3] [--rounds 200]
 
-Mutual TLS over loopback, `ebmtl` with a linear model, so that the engine is what is measured. Beside
-it the same rounds in one process without an engine between: what is above that is FLARE's.
+Mutual TLS over loopback, `ebmtl` with a linear model, so that the engine is what is measured.
+Beside it the same rounds in one process without an engine between: what is above that is FLARE's.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import statistics
 import tempfile
@@ -28,7 +29,6 @@ from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_setup import set_up
 from silodp.sites.worker import SiteWorker, consent
-
 
 # Enough for two runs.
 POLICY = Policy(3.0, 1e-4, 10.0, 1e-3)
@@ -88,7 +88,7 @@ def measured(folder: Path, sites: int, rounds: int) -> dict[str, float]:
         whole = time.perf_counter() - began
         done.set()
         watcher.join()
-    steps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(times)]
     alone = _without_engine(made.folder, dict(zip(names, folders, strict=True)), made.proposal)
     return {
         "seconds until all are up": up,

@@ -30,7 +30,7 @@ from silodp.methods.ebmtl import (
 from silodp.methods.fedavg import fedavg
 from silodp.methods.free_tests import Layers
 from silodp.privacy.queries import PassNoise, Queries
-from silodp.run import job_of
+from silodp.runs import job_of
 
 FULL = {"batch_size": 5000, "small_silos": "full-batch"}
 OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "epsilon": 4}

@@ -15,7 +15,7 @@ import silodp
 from silodp.engines.layout import silo_noise
 from silodp.models import get_model
 from silodp.privacy.lattice import grain_of, on_lattice, widening
-from silodp.run import job_of
+from silodp.runs import job_of
 
 
 @settings(max_examples=200, deadline=None)

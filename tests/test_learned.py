@@ -17,7 +17,7 @@ from silodp.methods import METHODS
 from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
 from silodp.prepare import grid, prepare
 from silodp.result import read_result
-from silodp.run import job_of
+from silodp.runs import job_of
 
 FEDERATION, ROUNDS, LR = small(sizes=(40, 70)), 3, 0.1
 OPTIONS = {"method": "listening", "rounds": ROUNDS, "lr": LR, "epsilon": 4.0, "delta": 1e-4}

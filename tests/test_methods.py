@@ -11,7 +11,7 @@ import silodp
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
 from silodp.methods import METHODS, get_method, warm_starts
-from silodp.run import job_of
+from silodp.runs import job_of
 
 OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "seeds": 2}
 ONE_PASS = ("ebmtl", "fedavg", "finetune", "mrmtl", "meanpull", "mocha")

@@ -13,7 +13,7 @@ from silodp.engines import execution
 from silodp.engines.execution import Reporter, execute
 from silodp.engines.job import Setting
 from silodp.prepare import grid, prepare
-from silodp.run import job_of
+from silodp.runs import job_of
 
 FEDERATION = small(sizes=(40, 70, 55))
 LR, ROUNDS = 0.1, 5

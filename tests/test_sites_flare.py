@@ -169,7 +169,7 @@ def test_a_job_is_json_alone_and_names_silodp_only(tmp_path):
 def made(tmp_path_factory):
     """A federation's folder with kits; nothing runs."""
     folder = tmp_path_factory.mktemp("made") / "a federation"
-    kits.make_kits(folder, "Kits, made: ü", "localhost", free_port(), SITES)
+    kits.make_kits(folder, "Kits, made: ü", "localhost", free_port(), SITES, "{}")
     return folder
 
 
@@ -199,7 +199,7 @@ def test_more_sites_are_added_under_the_same_authority(made, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(made, folder)
     port = json.loads((made / "admin/startup/fed_admin.json").read_text())["admin"]["port"]
-    kits.make_kits(folder, "Kits, made: ü", "localhost", port, [*SITES, "late"])
+    kits.make_kits(folder, "Kits, made: ü", "localhost", port, [*SITES, "late"], "{}")
     for site in ("site-1", "late"):
         kits.unpack_kit(folder / "kits" / f"{site}.zip", tmp_path / site)
     roots = [(tmp_path / site / "startup/rootCA.pem").read_bytes() for site in ("site-1", "late")]
@@ -214,7 +214,7 @@ def test_more_sites_are_added_under_the_same_authority(made, tmp_path):
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a.b", "-a", "a/b", "..", "x" * 64, "server"])
 def test_names_that_flare_cannot_carry_are_refused(tmp_path, name):
     with pytest.raises(SilodpError, match="site name"):
-        kits.make_kits(tmp_path, "n", "localhost", 8002, [name])
+        kits.make_kits(tmp_path, "n", "localhost", 8002, [name], "{}")
     assert not list(tmp_path.iterdir())
 
 
@@ -228,7 +228,7 @@ def test_names_that_flare_cannot_carry_are_refused(tmp_path, name):
 )
 def test_wrong_addresses_are_refused(tmp_path, host, port, sites, words):
     with pytest.raises(SilodpError, match=words):
-        kits.make_kits(tmp_path, "n", host, port, sites)
+        kits.make_kits(tmp_path, "n", host, port, sites, "{}")
 
 
 def test_a_kit_is_unpacked_with_the_sites_own_settings(made, tmp_path):
@@ -299,7 +299,7 @@ KEY, CLIENT = "startup/client.key", "startup/fed_client.json"
         ((KEY,), [], "has no startup/client.key"),
         ((KEY,), [(link(KEY), "/etc/shadow")], "holds the link"),
         ((KEY,), [(KEY, "no key")], "do not belong together"),
-        ((KEY,), [(KEY, "0" * 70000)], "70000 bytes"),
+        ((KEY,), [(KEY, "0" * 1100000)], "1100000 bytes"),
         ((CLIENT,), [(CLIENT, "{}")], "where the server is"),
         ((CLIENT,), [(CLIENT, "[")], "where the server is"),
         (
@@ -412,7 +412,7 @@ class Federation:
     def __init__(self, root):
         self.folder = root / "a federation"
         self.sites = {site: root / "sites" / site for site in SITES}
-        for path in kits.make_kits(self.folder, "tests", "localhost", free_port(), SITES):
+        for path in kits.make_kits(self.folder, "tests", "localhost", free_port(), SITES, "{}"):
             kits.unpack_kit(path, self.sites[path.stem] / "kit")
 
     def start(self):

@@ -1,4 +1,4 @@
-"""Real processes and mutual TLS: the models of a simulation, and what happens when one is killed."""
+"""Real processes and mutual TLS: the models of a simulation, and what follows a kill."""
 
 import threading
 import time

@@ -31,7 +31,7 @@ def plan(
     """
     from silodp.planning import describe_plans
     from silodp.prepare import person_guarantee
-    from silodp.run import plan as make_plan
+    from silodp.runs import plan as make_plan
 
     if out is not None:
         check_writable(out)  # before the work, not after

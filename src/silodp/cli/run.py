@@ -101,7 +101,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
-    from silodp.run import run as train
+    from silodp.runs import run as train
 
     if save_models and out is None:
         raise SilodpError("--save-models needs a folder to write to: give --out.")

@@ -81,7 +81,7 @@ def init(
     if "path" in given:
         given["path"] = str(Path(given["path"]).expanduser().absolute())
     where = "silodp site init"
-    budget = {
+    budget: dict[str, Any] = {
         "epsilon": epsilon or _prompt("--epsilon", "The site's budget, epsilon", float, yes),
         "delta": delta or _prompt("--delta", "delta", float, yes),
         "lifetime_epsilon": lifetime_epsilon,
@@ -90,11 +90,9 @@ def init(
         "subject": subject,
         "records": records,
     }
-    public = None if records is None else [kind for kind in PUBLIC if kind != RECORD_COUNT]
-    policy = Policy(
-        **{name: value for name, value in budget.items() if value is not None},
-        **({} if public is None else {"public": tuple(public)}),
-    )
+    if records is not None:
+        budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
+    policy = Policy(**{name: value for name, value in budget.items() if value is not None})
     own = set_up(
         kit,
         folder,
@@ -127,10 +125,10 @@ def consent(
 
 
 def _ask(folder: Path, path: Path | None, yes: bool) -> None:
+    from silodp.accounts import account_of
     from silodp.cli.plan import print_plan
     from silodp.planning import describe_plans
     from silodp.result import plain
-    from silodp.run import account_of
     from silodp.sites.site_setup import proposal_at
     from silodp.sites.worker import consent, plan_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from silodp.engines.execution import Reporter
 from silodp.experiments.pictures import COLOURS, METRIC_NAMES, new_figure, save
 from silodp.result import Result, write_file
-from silodp.run import sweep
+from silodp.runs import sweep
 
 BUDGETS = (1.0, 3.0, 10.0)
 LAMBDAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)

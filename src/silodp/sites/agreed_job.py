@@ -17,7 +17,7 @@ from silodp.methods.base import Method
 from silodp.prepare import Loaded, Prepared, prepare_loaded
 from silodp.privacy.policy import Policy
 from silodp.privacy.randomness import run_key
-from silodp.run import job_of
+from silodp.runs import job_of
 from silodp.sites.agreed_schema import example
 from silodp.sites.proposal import Proposal
 

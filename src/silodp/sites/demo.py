@@ -18,7 +18,7 @@ from silodp.errors import SilodpError
 from silodp.privacy.ledger import read_ledger
 from silodp.privacy.policy import Policy
 from silodp.result import read_result, write_file
-from silodp.run import run
+from silodp.runs import run
 from silodp.sites.federation_setup import set_up_federation
 from silodp.sites.flare.processes import (
     SERVER_PID,

@@ -13,8 +13,8 @@ from silodp.prepare import Loaded, prepare_loaded
 from silodp.privacy.plan import SCORE_SHARE, SiloPlan
 from silodp.privacy.tuning import Tuning
 from silodp.result import summary
-from silodp.run import job_of
 from silodp.run_results import over_silos
+from silodp.runs import job_of
 from silodp.training_run import TrainingRun, Watch
 from silodp.tuning.costs import naive_noise
 from silodp.tuning.search import best_tries, evaluated, picked, points_of, setting_of

@@ -33,8 +33,8 @@ from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_del
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
 from silodp.result import Result, summary
-from silodp.run import job_of
 from silodp.run_results import check_finite, over_silos, result_of
+from silodp.runs import job_of
 from silodp.training_run import TrainingRun, Watch
 from silodp.tuning.compared import compared
 from silodp.tuning.costs import costs_of

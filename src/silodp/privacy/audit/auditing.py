@@ -34,7 +34,7 @@ from silodp.privacy.audit.scores import in_units_of_noise, statistics
 from silodp.privacy.audit.trials import run_trials
 from silodp.privacy.audit.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.privacy.plan import SiloPlan
-from silodp.run import job_of
+from silodp.runs import job_of
 from silodp.subjects import blocks_of
 
 # About a minute's work at most where data are small; a ConvNet takes what it takes.
