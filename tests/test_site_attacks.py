@@ -1,18 +1,21 @@
-"""Attacks on a site by its coordinator, by accidents and by time; and on a coordinator by its sites."""
+"""Attacks on a site by its coordinator, by accidents and by time; on a coordinator by its sites."""
 
 import errno
 from contextlib import closing
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
-from site_folders import make_coordinator, make_sites, proposal, site_text, table
+from site_folders import SITES, make_coordinator, make_sites, proposal, site_text, table
 from test_site_worker import asked, first_request, kinds, same
 
+from silodp.errors import SilodpError
 from silodp.privacy.charging import finish_all
 from silodp.privacy.ledger import read_ledger
 from silodp.privacy.spending import account_of
 from silodp.sites import worker as worker_module
+from silodp.sites.coordinator import Coordinator, QuorumError
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.worker import CHANGED, INTERNAL, LOST, STATE, STATE_FILE, SiteWorker, consent
@@ -240,3 +243,114 @@ def test_deep_and_long_proposals_are_refused(tmp_path, site):
     for text in ("[" * 100_000, '{"name": 1e400}', '{"seed": ' + "9" * 5000 + "}"):
         (reply,) = asked(site, Request("join", AGREED.job(), text))
         assert reply.status == "refused"
+
+
+# What a site may do to the others
+
+FEDERATED = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
+
+
+@pytest.fixture
+def coordinator(tmp_path):
+    """Asks for the first round; sites are played by `message`."""
+    coordinator = Coordinator(make_coordinator(tmp_path / "fed", FEDERATED), FEDERATED.job())
+    coordinator.receive({site: Reply("ok") for site in SITES})
+    return coordinator
+
+
+def message(coordinator, place=0, noise=(0.01, 0.05, 0.01, 1.0)):
+    """What an honest site might send."""
+    random = np.random.default_rng([place, coordinator.round])
+    leaves = jax.tree.leaves(coordinator._message_like)[: -len(noise)]
+    update = [random.normal(0, 0.1, leaf.shape).astype(leaf.dtype) for leaf in leaves]
+    told = [np.asarray(value, np.float32) for value in noise]
+    return Reply("ok", about={"round": coordinator.round}, arrays=[*update, *told])
+
+
+def replies(coordinator, **changed):
+    honest = {site: message(coordinator, place) for place, site in enumerate(SITES)}
+    return honest | changed
+
+
+def broadcast_is_finite(coordinator):
+    return all(np.isfinite(a).all() for a in coordinator.next_request().arrays)
+
+
+@pytest.mark.parametrize("odd", [7, [], b"", np.zeros(3), float("nan"), "x", {"round": 0}, object])
+def test_no_answer_is_so_odd_that_it_stops_the_others(coordinator, odd):
+    honest = message(coordinator)
+    for number, name in enumerate(("status", "reason", "about", "arrays", None)):
+        south = odd if name is None else replace(honest, **{name: odd})
+        coordinator.targets = list(SITES)
+        coordinator.receive(replies(coordinator, south=south))
+        assert coordinator.round == number + 1
+
+
+@pytest.mark.parametrize("said", [True, 0.0, "0", None, np.zeros(2), [0]])
+def test_a_round_is_a_number(coordinator, said):
+    odd = replace(message(coordinator), about={"round": said})
+    coordinator.receive(replies(coordinator, south=odd))
+    assert "another round" in coordinator.status["south"]
+
+
+@pytest.mark.parametrize("metric", [10**400, True, "0.5", np.zeros(2), float("nan"), [0.5], None])
+def test_a_metric_is_a_number(coordinator, metric):
+    coordinator._about["round"] = coordinator.rounds
+    assert coordinator.next_request().kind == "finish"
+    told = {site: Reply("ok", about={"metric": 0.5}) for site in SITES}
+    coordinator.receive(told | {"south": Reply("ok", about={"metric": metric})})
+    assert coordinator._about["metrics"] == {"north": 0.5, "east": 0.5}
+    assert Coordinator(coordinator._folder.parent.parent, FEDERATED.job()).rounds == 5
+
+
+@pytest.mark.parametrize("noise", [(0, 0, 0, 3e38), (3e38, 3e38, 0, 1), (1e-30, 3e38, 3e38, 3e38)])
+def test_a_lie_about_noise_does_not_stop_the_others(coordinator, noise):
+    for _ in range(coordinator.rounds):
+        lie = message(coordinator, 1, noise)
+        coordinator.receive(replies(coordinator, south=lie))
+        if coordinator.round < coordinator.rounds:
+            assert broadcast_is_finite(coordinator)
+    assert coordinator.round == coordinator.rounds
+    assert "in a row were dropped, lastly: it calls itself noisier" in coordinator.status["south"]
+
+
+def test_whoever_spoils_what_is_merged_is_dropped(coordinator):
+    """Also where no check knows why."""
+    merge = coordinator._merge
+
+    def spoiled(server, sent, weights):
+        merged = merge(server, sent, weights)
+        (new, example), bad = merged, np.where(sent.noise.clip[1] == 7, np.inf, 0)
+        return new._replace(mean=new.mean + bad, starts=new.starts + bad), example
+
+    coordinator._merge = spoiled
+    odd = message(coordinator, 1, (0.01, 0.05, 0.01, 7.0))
+    coordinator.receive(replies(coordinator, south=odd))
+    assert "not finite" in coordinator.status["south"]
+    assert broadcast_is_finite(coordinator)
+    coordinator._merge = lambda *given: jax.tree.map(lambda a: a * np.nan, merge(*given))
+    with pytest.raises(SilodpError, match="agree on a smaller lr"):
+        coordinator.receive(replies(coordinator))
+    assert Coordinator(coordinator._folder.parent.parent, FEDERATED.job()).round == 1
+
+
+def test_a_round_that_is_asked_for_again_may_be_answered_in_the_same_words(coordinator):
+    alone = {"north": message(coordinator)}
+    with pytest.raises(QuorumError):
+        coordinator.receive(alone)
+    coordinator.targets = list(SITES)
+    coordinator.receive(replies(coordinator, **alone))
+    assert coordinator.round == 1
+    assert coordinator.status["north"] == "taking part"
+
+
+def test_a_reason_has_no_power_over_a_terminal(coordinator):
+    coordinator.receive(replies(coordinator, south=Reply("refused", "no\x1b[2J\u202e more")))
+    assert coordinator.status["south"] == "refused: no?[2J? more"
+
+
+def test_a_job_is_no_path(tmp_path, coordinator):
+    fed = coordinator._folder.parent.parent
+    for name in ("/../../elsewhere", "-1/../../elsewhere", "", "-0", "-1\n"):
+        with pytest.raises(SilodpError, match="not one of the proposal"):
+            Coordinator(fed, FEDERATED.digest[:16] + name)

@@ -30,6 +30,7 @@ Budgets are not in it: each site has its own.
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -55,6 +56,7 @@ TRAINING = (
 )
 _OWN = ("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "relation", "policies", "ledger")
 _MOST_SITES = 1000
+_JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ class Proposal:
             evaluate_every=self.training["rounds"],
             **self.training,
         )
+
+
+def is_job_of(name: Any, proposal: Proposal) -> bool:
+    """Whether that is the name of a run of the proposal: nothing else becomes a folder's name."""
+    given = isinstance(name, str) and _JOB.fullmatch(name)
+    return bool(given) and name.startswith(f"{proposal.digest[:16]}-")
 
 
 class FederationFile(NamedTuple):

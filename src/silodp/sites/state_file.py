@@ -1,4 +1,4 @@
-"""Where a job stands, on disk: named lists of arrays and a few plain values, whole or not at all."""
+"""Where a job stands, on disk: lists of arrays and a few plain values, whole or not at all."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a site does when it is asked: it checks, plans, charges, trains, keeps, and only then answers.
+"""What a site does when asked: it checks, plans, charges, trains, keeps, and only then answers.
 
 No engine is known here: a request comes in, a reply goes out (see `protocol`). What is asked is
 compared with what the site consented to; the budget, the records, the noise and the metric stay
@@ -9,7 +9,6 @@ other noise.
 import fcntl
 import json
 import logging
-import re
 import threading
 import time
 from pathlib import Path
@@ -35,7 +34,7 @@ from silodp.result import write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
 from silodp.sites.arrays import leaves_of, restored, tree_of
-from silodp.sites.proposal import Proposal, first_difference, read_proposal
+from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import SiteConfig, read_site
@@ -44,7 +43,6 @@ from silodp.training_run import standardised
 
 STATE, RESULTS, CONSENTED = "state", "results", "consented"
 STATE_FILE, PROGRESS_FILE = "state.npz", "progress.json"
-_JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 _log = logging.getLogger("silodp.site")
 
 INTERNAL = "internal error at the site; its own log says more"
@@ -105,8 +103,6 @@ class SiteWorker:
 
     def _consented(self, request: Request) -> Proposal:
         """The proposal, if this site has said yes to just that."""
-        if not isinstance(request.job, str) or not _JOB.fullmatch(request.job):
-            raise Refusal("the job's name is not one that silodp gives")
         try:
             proposal = read_proposal(request.proposal)
         except SilodpError as error:
@@ -117,7 +113,7 @@ class SiteWorker:
             like = [one for one in agreed if one.name == proposal.name]
             differs = f": {first_difference(like[0], proposal)}" if like else ""
             raise Refusal(f"this site did not consent to this proposal{differs}")
-        if not request.job.startswith(proposal.digest[:16]):
+        if not is_job_of(request.job, proposal):
             raise Refusal("the job is not one of this proposal")
         if self._config.site not in proposal.sites:
             raise Refusal("this site is not in the proposal")
