@@ -115,7 +115,7 @@ def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words
         ({"round": 3}, "round 4 is asked for, but 3 were agreed on"),
         ({"round": -1}, "no number"),
         ({"round": True}, "no number"),
-        ({"job": "../../elsewhere-1"}, "name"),
+        ({"job": "../../elsewhere-1"}, "not one of this proposal"),
         ({"job": "0123456789abcdef-1"}, "not one of this proposal"),
         ({"proposal": "{}"}, "name"),
         ({"proposal": "nothing"}, "not JSON"),

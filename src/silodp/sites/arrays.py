@@ -58,8 +58,15 @@ def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
     return float(np.sqrt(sum(squares)))
 
 
+def largest_noise(arrays: Sequence[np.ndarray], like: Any) -> float:
+    """The largest number that tells how noisy a model is, infinities left out; 0 without any."""
+    names = [keystr(path) for path, _ in tree_leaves_with_path(like)]
+    told = [a for a, name in zip(arrays, names, strict=True) if _NOT_NEGATIVE in name]
+    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in told), default=0.0)
+
+
 def _problem(array: Any, name: str, leaf: Any) -> str:
-    if not isinstance(array, np.ndarray):
+    if type(array) is not np.ndarray:  # a subclass may have ideas of its own
         return f"is a {type(array).__name__}"
     if array.dtype != leaf.dtype:
         return f"is of type {array.dtype}, not {leaf.dtype}"

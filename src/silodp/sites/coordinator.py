@@ -1,4 +1,4 @@
-"""What the coordinator does: asks sites round by round, checks what they send, and merges it.
+"""What the coordinator does: it asks sites round by round, checks what they send, and merges it.
 
 No engine is known here: `next_request` says what to ask whom, `receive` takes the answers. Where
 the job stands is on disk after every round, so that it can be gone on with, by whatever process.
@@ -7,6 +7,7 @@ the job stands is on disk after every round, so that it can be gone on with, by 
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +26,8 @@ from silodp.sites.agreed_job import (
     told_like,
     weights_of,
 )
-from silodp.sites.arrays import leaves_of, norm_of, restored, tree_of
-from silodp.sites.proposal import read_proposal
+from silodp.sites.arrays import largest_noise, leaves_of, norm_of, restored, tree_of
+from silodp.sites.proposal import is_job_of, read_proposal
 from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.state_file import load_state, save_state
 
@@ -36,6 +37,9 @@ STATE_FILE, PROGRESS_FILE, LEARNED_FILE = "state.npz", "progress.json", "learned
 _MOST_DROPPED = 3
 # A message so many times longer than the others' is dropped.
 _FAR_LONGER = 1000.0
+# So is one that calls itself so noisy (a variance, at a clip of 1): kept in a state, what is larger
+# would make it infinite in the course of rounds, and then nobody's message could be merged.
+_MOST_NOISE = 1e12
 _log = logging.getLogger("silodp.coordinator")
 
 
@@ -55,15 +59,15 @@ class Coordinator:
     def __init__(self, folder: Path, job: str):
         text = (folder / PROPOSAL_FILE).read_text(encoding="utf-8")
         self.proposal = read_proposal(text, str(folder / PROPOSAL_FILE))
-        if not job.startswith(self.proposal.digest[:16]):
+        if not is_job_of(job, self.proposal):
             raise SilodpError(
                 f"Job {job!r} is not one of the proposal in {folder}: submit it anew."
             )
         self._name, self._folder = job, folder / STATE / job
         self._job, self._method = coordinators_job(self.proposal)
         self._server, silo = first_states(self.proposal, self._job, self._method)
-        told = told_like(self._job, self._method)
-        self._message_like = message_like(self._job, self._method, silo, told)
+        self._told_like = told_like(self._job, self._method)
+        self._message_like = message_like(self._job, self._method, silo, self._told_like)
         self._merge = jax.jit(self._method.merge)
         self._broadcast = jax.jit(self._method.broadcast)
         self._about: dict[str, Any] = {
@@ -82,7 +86,7 @@ class Coordinator:
         self.deadline = self.proposal.rules.deadline
         self._status = dict.fromkeys(self.proposal.sites, "asked")
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
-        self._last_message: dict[str, str] = {}
+        self._last_message: dict[str, tuple[int, str]] = {}
         self._asked_at = time.perf_counter()
 
     @property
@@ -126,6 +130,8 @@ class Coordinator:
             reply = replies.get(site)
             if reply is None:
                 self._leave_out(site, f"no answer within {self.deadline:g} s")
+            elif not _is_plain(reply):
+                self._leave_out(site, "its answer is none that silodp gives")
             elif reply.status != "ok":
                 self._leave_out(site, f"refused: {_one_line(reply.reason)}")
             else:
@@ -150,6 +156,25 @@ class Coordinator:
         number = self._about["round"]
         messages = self._checked(replies, number)
         self._check_quorum(list(messages), f"have a part in round {number + 1}")
+        server = self._merged(messages)
+        if server is None:
+            messages = self._harmless(messages)
+            self._check_quorum(list(messages), f"have a part in round {number + 1}")
+            server = self._merged(messages)
+        if server is None:
+            raise SilodpError(
+                f"The models are not finite any more in round {number + 1}: agree on a smaller lr."
+            )
+        for site in messages:
+            self._dropped[site] = 0
+            self._status[site] = "taking part"
+        self._server = server
+        self._about["round"] = number + 1
+        self._about["seconds"] += time.perf_counter() - self._asked_at
+        self._save()
+
+    def _merged(self, messages: Mapping[str, Any]) -> Any:
+        """The state after these messages; None if it is one that no site could go on with."""
         sites = self.proposal.sites
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._message_like)
         joined = jax.tree.map(
@@ -158,51 +183,66 @@ class Coordinator:
         counts = [self._about["records"].get(s, 0) if s in messages else 0 for s in sites]
         weights = jnp.asarray(weights_of(counts), jnp.float32)
         server = jax.block_until_ready(self._merge(self._server, joined, weights))
-        if not _finite(server):
-            raise SilodpError(
-                f"The models are not finite any more in round {number + 1}: agree on a smaller lr."
-            )
-        self._server = server
-        self._about["round"] = number + 1
-        self._about["seconds"] += time.perf_counter() - self._asked_at
-        self._save()
+        try:
+            tree_of(leaves_of(self._broadcast(server)), self._told_like)
+        except SilodpError:
+            return None
+        return server if _has_numbers(server) else None
+
+    def _harmless(self, messages: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the messages that spoil the merged state: alone, or all the others' too."""
+
+        def spoils(site: str) -> bool:
+            others = {other: m for other, m in messages.items() if other != site}
+            alone = self._merged({site: messages[site]}) is None
+            return alone or (bool(others) and self._merged(others) is not None)
+
+        spoiling = [site for site in messages if spoils(site)]
+        if len(spoiling) == len(messages):
+            return dict(messages)  # it is no site's fault
+        for site in spoiling:
+            self._drop(site, "merged, it leaves models that are not finite")
+        return {site: m for site, m in messages.items() if site not in spoiling}
 
     def _checked(self, replies: Mapping[str, Reply], number: int) -> dict[str, Any]:
         """The messages that can be merged, by site."""
+        limit = self.proposal.rules.largest_norm
+        most_noise = _MOST_NOISE * max(1.0, self._job.clip**2)
         messages, norms = {}, {}
         for site, reply in replies.items():
             try:
-                messages[site] = self._message(site, reply, number)
+                message = self._message(site, reply, number)
+                if largest_noise(reply.arrays, self._message_like) > most_noise:
+                    raise SilodpError("it calls itself noisier than can be")
+                messages[site] = message
                 norms[site] = norm_of(reply.arrays, self._message_like)
             except SilodpError as error:
                 self._drop(site, str(error))
-        limit = self.proposal.rules.largest_norm
         usual = float(np.median(list(norms.values()))) if len(norms) > 2 else 0.0
         for site, norm in norms.items():
             if norm > limit or (usual > 0 and norm > _FAR_LONGER * usual):
                 del messages[site]
                 self._drop(site, f"its norm is {norm:.3g}")
-        for site in messages:
-            self._dropped[site] = 0
-            self._status[site] = "taking part"
         return messages
 
     def _message(self, site: str, reply: Reply, number: int) -> Any:
-        if reply.about.get("round") != number:
+        said = reply.about.get("round")
+        if type(said) is not int or said != number:
             raise SilodpError("it is of another round")
         message = tree_of(reply.arrays, self._message_like)
         if reply.arrays:
             digest = hashlib.sha256(b"".join(a.tobytes() for a in reply.arrays)).hexdigest()
-            if self._last_message.get(site) == digest:
+            when, last = self._last_message.get(site, (number, ""))
+            if last == digest and when != number:
                 raise SilodpError("it is the one of the round before")
-            self._last_message[site] = digest
+            self._last_message[site] = number, digest
         return message
 
     def _finished(self, replies: Mapping[str, Reply]) -> None:
         for site, reply in replies.items():
             metric = reply.about.get("metric")
-            if isinstance(metric, int | float) and np.isfinite(metric):
-                self._about["metrics"][site] = float(metric)
+            if type(metric) is float and math.isfinite(metric):
+                self._about["metrics"][site] = metric
             self._about["finished"].append(site)
             self._status[site] = "finished"
         self._save()
@@ -257,11 +297,24 @@ class Coordinator:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
 
 
-def _finite(server: Any) -> bool:
-    """Whether the models are; a state may hold infinities (the noise of who does not tell it)."""
+def _has_numbers(server: Any) -> bool:
+    """Not NaN; but a state may hold infinities (the noise of who does not tell it)."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(server)]
     return not any(np.isnan(array).any() for array in arrays if array.dtype.kind == "f")
 
 
-def _one_line(text: Any) -> str:
-    return " ".join(str(text)[:300].split())
+def _is_plain(reply: Any) -> bool:
+    """Whether it is an answer at all, whatever it says."""
+    return (
+        isinstance(reply, Reply)
+        and isinstance(reply.status, str)
+        and isinstance(reply.reason, str)
+        and isinstance(reply.about, dict)
+        and isinstance(reply.arrays, list | tuple)
+    )
+
+
+def _one_line(text: str) -> str:
+    """Without what a terminal would obey."""
+    line = " ".join(text[:300].split())
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

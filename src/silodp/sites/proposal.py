@@ -30,6 +30,7 @@ Budgets are not in it: each site has its own.
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -39,6 +40,7 @@ from typing import Any, NamedTuple
 from silodp.datasets.tables import defaults_of
 from silodp.errors import SilodpError, one_of
 from silodp.methods import get_method
+from silodp.models import MODELS
 from silodp.options import RunOptions
 from silodp.prepare import filled
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
@@ -55,6 +57,7 @@ TRAINING = (
 )
 _OWN = ("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "relation", "policies", "ledger")
 _MOST_SITES = 1000
+_JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,12 @@ class Proposal:
             evaluate_every=self.training["rounds"],
             **self.training,
         )
+
+
+def is_job_of(name: Any, proposal: Proposal) -> bool:
+    """Whether that is the name of a run of the proposal: nothing else becomes a folder's name."""
+    given = isinstance(name, str) and _JOB.fullmatch(name)
+    return bool(given) and name.startswith(f"{proposal.digest[:16]}-")
 
 
 class FederationFile(NamedTuple):
@@ -237,6 +246,9 @@ def _training(where: str, table: Any, schema: AgreedSchema) -> dict[str, Any]:
     if asked.method_options is not None and not isinstance(asked.method_options, str):
         raise SilodpError(f"{where}: [training] method_options: give text, as name=number.")
     get_method(asked.method)
+    if asked.model is not None and asked.model not in MODELS:
+        known = one_of(str(asked.model), MODELS)
+        raise SilodpError(f"{where}: [training] model is {asked.model!r}: use {known}.")
     asked = filled(asked, defaults_of(schema.task, "bounds"), None, schema.task)
     given = {field.name: getattr(asked, field.name) for field in fields(asked)}
     return {name: given[name] for name in TRAINING}

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,12 @@ def save_state(
     text = json.dumps({"about": dict(about), "sizes": sizes})
     np.savez(content, allow_pickle=False, state=np.array(text), **arrays)
     write_file(path, content.getvalue())
+    # Without this a power cut could bring back the file that was replaced.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, list[np.ndarray]]] | None:

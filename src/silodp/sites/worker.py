@@ -1,4 +1,4 @@
-"""What a site does when it is asked: checks, plans, charges, trains, keeps, and only then answers.
+"""What a site does when asked: it checks, plans, charges, trains, keeps, and only then answers.
 
 No engine is known here: a request comes in, a reply goes out (see `protocol`). What is asked is
 compared with what the site consented to; the budget, the records, the noise and the metric stay
@@ -9,7 +9,6 @@ other noise.
 import fcntl
 import json
 import logging
-import re
 import threading
 import time
 from pathlib import Path
@@ -21,19 +20,21 @@ import numpy as np
 
 from silodp.accounts import account_of
 from silodp.engines.devices import prepare_jax
+from silodp.engines.execution import fingerprint
 from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.privacy.charging import BudgetSpentError, charge_all, finish_all, resume_all
 from silodp.privacy.ledger import exists, read_ledger
 from silodp.privacy.randomness import host_random, new_secret, run_key
+from silodp.privacy.spending import Run
 from silodp.privacy.spending import account_of as standing_of
 from silodp.privacy.statistics import noisy_metric
 from silodp.result import write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
 from silodp.sites.arrays import leaves_of, restored, tree_of
-from silodp.sites.proposal import Proposal, first_difference, read_proposal
+from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import SiteConfig, read_site
@@ -42,11 +43,16 @@ from silodp.training_run import standardised
 
 STATE, RESULTS, CONSENTED = "state", "results", "consented"
 STATE_FILE, PROGRESS_FILE = "state.npz", "progress.json"
-_JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 _log = logging.getLogger("silodp.site")
 
 INTERNAL = "internal error at the site; its own log says more"
 SPENT = "budget spent"
+LOST = "the job was charged, but where it stood is lost at the site: submit it anew, as another run"
+CHANGED = (
+    "the site's records, policy or keys are not those that the job was begun with: submit it anew, "
+    "as another run"
+)
+NOT_FINITE = "the model is not finite any more: a smaller lr would help"
 
 
 class Refusal(SilodpError):
@@ -82,31 +88,32 @@ class SiteWorker:
 
     def _answer(self, request: Request) -> Reply:
         proposal = self._consented(request)
-        if self._at_work is None or self._at_work.name != request.job:
+        job = self._at_work
+        # A job's name has a part of the proposal's digest only, which two might have in common.
+        if job is None or (job.name, job.proposal.digest) != (request.job, proposal.digest):
             self.close()
-            self._at_work = _Job(self._folder, self._config, proposal, request.job)
+            job = self._at_work = _Job(self._folder, self._config, proposal, request.job)
         if request.kind == "join":
-            return self._at_work.join()
+            return job.join()
         if request.kind == "train":
-            return self._at_work.train(request.round, request.arrays)
+            return job.train(request.round, request.arrays)
         if request.kind == "finish":
-            return self._at_work.finish(request.arrays)
+            return job.finish(request.arrays)
         raise Refusal("the request is of no kind that is known")
 
     def _consented(self, request: Request) -> Proposal:
         """The proposal, if this site has said yes to just that."""
-        if not isinstance(request.job, str) or not _JOB.fullmatch(request.job):
-            raise Refusal("the job's name is not one that silodp gives")
         try:
             proposal = read_proposal(request.proposal)
         except SilodpError as error:
             raise Refusal(str(error)) from None
         agreed = consented(self._folder)
         if proposal.digest not in {one.digest for one in agreed}:
-            like = [one for one in agreed if one.name == proposal.name] or agreed
+            # What is agreed on with others is not for everybody.
+            like = [one for one in agreed if one.name == proposal.name]
             differs = f": {first_difference(like[0], proposal)}" if like else ""
             raise Refusal(f"this site did not consent to this proposal{differs}")
-        if not request.job.startswith(proposal.digest[:16]):
+        if not is_job_of(request.job, proposal):
             raise Refusal("the job is not one of this proposal")
         if self._config.site not in proposal.sites:
             raise Refusal("this site is not in the proposal")
@@ -159,8 +166,8 @@ class _Job:
     """One job at this site, from where it stands."""
 
     def __init__(self, folder: Path, config: SiteConfig, proposal: Proposal, name: str):
-        self.name = name
-        self._config, self._proposal = config, proposal
+        self.name, self.proposal = name, proposal
+        self._config = config
         self._folder, self._results = folder / STATE / name, folder / RESULTS / name
         self._lock = _only_one(self._folder)
         try:
@@ -175,80 +182,131 @@ class _Job:
 
     def _open(self) -> None:
         prepare_jax()
-        config, proposal = self._config, self._proposal
         self._started = time.perf_counter()
+        self._prepare()
+        run, found = self._charged(), load_state(self._folder / STATE_FILE)
+        if found and run is None and found[0]["round"] < 0:
+            # Neither charged nor answered, such as where the budget did not do: it begins now.
+            found = None
+        if found:
+            self._check_same(found[0])
+        self._about: dict[str, Any] = found[0] if found else self._first()
+        self._secret = bytes.fromhex(self._about["secret"])
+        self._charge(run, found is not None)
+        self._build()
+        self._told_like = told_like(self._job, self._silo.method)
+        self._state = self._silo.begin(first_key(self.proposal))
+        self._message: list[np.ndarray] = []
+        if found and found[1]:
+            self._state = restored(found[1]["silo"], self._state)
+            self._message = found[1]["message"]
+
+    def _prepare(self) -> None:
+        """What will be done, and what it costs; a refusal says no more than that."""
         try:
-            self._prepared = _prepared(config, proposal)
+            prepared = self._prepared = _prepared(self._config, self.proposal)
         except SilodpError as error:
             # It may name columns, paths or counts: those are for the site's own log.
             _log.warning("%s", error)
             raise Refusal(
                 "the site's records or policy do not allow this; its log says why"
             ) from None
-        found = load_state(self._folder / STATE_FILE)
-        self._about: dict[str, Any] = (
-            found[0] if found else {"round": -1, "finished": False, "secret": self._new_secret()}
+        try:
+            self._account = account_of(prepared)
+        except SilodpError as error:
+            _log.warning("%s", error)
+            raise Refusal("the site cannot prove what this would cost") from None
+        asked = prepared.asked[0]
+        self._job = job_among(self.proposal, prepared)
+        self._setting = Setting(
+            asked.lr or 0.0, prepared.plans[0], prepared.method.traced_values(asked)
         )
-        self._secret = bytes.fromhex(self._about["secret"])
-        self._charge(found is not None)
-        self._build()
-        self._told_like = told_like(self._job, self._silo.method)
-        self._state = self._silo.begin(first_key(proposal))
-        self._message: list[np.ndarray] = []
-        if found and found[1]:
-            self._state = restored(found[1]["silo"], self._state)
-            self._message = found[1]["message"]
 
-    def _new_secret(self) -> str:
-        return new_secret("seed" if self._config.keys == "test" else "os").hex()
+    def _first(self) -> dict[str, Any]:
+        secret = new_secret("seed" if self._config.keys == "test" else "os").hex()
+        return {
+            "round": -1,
+            "failed": False,
+            "finished": False,
+            "secret": secret,
+            "of": self._fingerprint(),
+        }
+
+    def _fingerprint(self) -> str:
+        """Of all that was charged for, and of the records that the noise is meant for."""
+        job = fingerprint(
+            self._job,
+            [self._config.seed],
+            self._prepared.federations,
+            [self._setting],
+            evaluate_every=self._job.rounds,
+            engine="site",
+        )
+        return f"{self.proposal.digest} {job}"
+
+    def _check_same(self, about: dict[str, Any]) -> None:
+        """What goes on is what was begun: else neither the charge nor the noise would be for it."""
+        private = self._config.keys != "test"
+        if bool(about["secret"]) != private or about.get("of") != self._fingerprint():
+            raise Refusal(CHANGED)
 
     def _build(self) -> None:
-        prepared, proposal = self._prepared, self._proposal
+        prepared = self._prepared
         asked, federation = prepared.asked[0], prepared.federations[0]
         if asked.statistics_share:
             federation = standardised(federation, prepared.plans[0], asked.first_seed, self._secret)
         self._federation = federation
-        self._job = job_among(proposal, prepared)
-        setting = Setting(asked.lr or 0.0, prepared.plans[0], prepared.method.traced_values(asked))
-        place = proposal.sites.index(self._config.site)
-        self._silo = OneSilo(self._job, federation, setting, place, self._config.tell_noise)
+        place = self.proposal.sites.index(self._config.site)
+        self._silo = OneSilo(self._job, federation, self._setting, place, self._config.tell_noise)
         self._key = jnp.asarray(run_key(self._config.seed, self._secret))
 
-    def _charge(self, begun: bool) -> None:
+    def _charged(self) -> Run | None:
+        """What the site's ledger says about the job."""
+        if self._account is None:
+            return None
+        directory, silo = self._account.directory, self._config.site
+        if not exists(directory, silo):
+            return None
+        return standing_of(read_ledger(directory, silo)).runs.get(self.name)
+
+    def _charge(self, run: Run | None, begun: bool) -> None:
         """Pays for all rounds before the first, once; what does not fit is refused."""
-        try:
-            account = account_of(self._prepared)
-        except SilodpError as error:
-            _log.warning("%s", error)
-            raise Refusal("the site cannot prove what this would cost") from None
-        if account is None:
-            if not begun:
-                self._save([], [])
-            return
-        silo, directory = self._config.site, account.directory
-        runs = standing_of(read_ledger(directory, silo)).runs if exists(directory, silo) else {}
-        if self.name not in runs:
-            if not begun:
-                # The secret first: what is charged can be gone on with, or not at all.
-                self._save([], [])
+        if run is not None and not begun:
+            raise Refusal(LOST)
+        if not begun:
+            # The secret first: what is charged can be gone on with, or not at all.
+            self._save(self._about, [], [])
+        if run is not None:
+            self._resume(run)
+        elif self._account is not None:
+            directory, charges, allowances = self._account
             try:
-                charge_all(directory, account.charges, account.allowances, self.name)
+                charge_all(directory, charges, allowances, self.name)
             except BudgetSpentError as error:
                 _log.warning("%s", error)
                 raise Refusal(SPENT) from None
-        elif not begun:
-            raise Refusal(
-                "the job was charged, but where it stood is lost at the site: submit it anew, as "
-                "another run"
-            )
-        elif not self._about["finished"]:
-            resume_all(directory, [silo], self.name, self._about["round"] + 1)
-        self._account = account
+
+    def _resume(self, run: Run) -> None:
+        done = self._about["round"] + 1
+        if run.resumed_from > done or (run.state == "finished" and not self._about["finished"]):
+            # An older copy: its next rounds were answered, and their noise is used up.
+            raise Refusal(LOST)
+        if self._about["finished"]:
+            self._close_run(run.state)
+        elif run.state != "open":
+            raise Refusal("the job is closed in the site's ledger: submit it anew, as another run")
+        elif done > run.resumed_from:  # else the ledger knows, and need not grow
+            assert self._account is not None
+            resume_all(self._account.directory, [self._config.site], self.name, done)
+
+    def _close_run(self, state: str = "open") -> None:
+        if self._account is not None and state == "open":
+            finish_all(self._account.directory, [self._config.site], self.name)
 
     def join(self) -> Reply:
         """What may be told about this site: how many records, if that is public and asked for."""
         about: dict[str, Any] = {"finished": self._about["finished"]}
-        policy, training = self._config.policy, self._proposal.training
+        policy, training = self._config.policy, self.proposal.training
         if training["weights"] == "records" and policy.count_is_public:
             about["records"] = self._prepared.plans[0][0].records
         return Reply("ok", about=about)
@@ -263,17 +321,26 @@ class _Job:
         if number < last:
             raise Refusal(f"round {number + 1} was answered, and round {last + 1} after it")
         if number > last:
-            told = self._told(arrays)
-            state, message = jax.block_until_ready(
-                self._silo.local(self._key, self._state, told, number)
-            )
-            if not _finite(state):
-                raise Refusal("the model is not finite any more: a smaller lr would help")
-            self._about["round"] = number
-            self._save(leaves_of(state), leaves_of(message))
-            self._state, self._message = state, leaves_of(message)
-            self._report()
+            if self._about["finished"]:
+                raise Refusal("the job is finished at this site")
+            self._train(number, self._told(arrays))
+        if self._about["failed"]:
+            raise Refusal(NOT_FINITE)
         return Reply("ok", about={"round": number}, arrays=self._message)
+
+    def _train(self, number: int, told: Any) -> None:
+        state, message = jax.block_until_ready(
+            self._silo.local(self._key, self._state, told, number)
+        )
+        sent, failed = leaves_of(message), not _finite(state)
+        if failed:
+            # The round is over all the same: told something else, it would be answered with the
+            # noise that the refusal tells of.
+            state, sent = self._state, []
+        about = {**self._about, "round": number, "failed": failed}
+        self._save(about, leaves_of(state), sent)
+        self._state, self._message = state, sent
+        self._report()
 
     def finish(self, arrays: list[np.ndarray]) -> Reply:
         """The site's own model, and how good it is: both stay here."""
@@ -281,11 +348,9 @@ class _Job:
             raise Refusal("no round was trained at this site")
         if not self._about["finished"]:
             params = self._silo.personal(self._state, self._told(arrays))
-            self._about["released"] = self._keep(params)
-            self._about["finished"] = True
-            self._save(leaves_of(self._state), self._message)
-            if self._prepared.asked[0].ledger is not None:
-                finish_all(self._account.directory, [self._config.site], self.name)
+            about = {**self._about, "released": self._keep(params), "finished": True}
+            self._save(about, leaves_of(self._state), self._message)
+            self._close_run()
             self._report()
         released = self._about["released"]
         return Reply("ok", about={} if released is None else {"metric": released})
@@ -316,17 +381,19 @@ class _Job:
         except SilodpError as error:
             raise Refusal(f"what the site was told does not fit: {error}") from None
 
-    def _save(self, silo: list[np.ndarray], message: list[np.ndarray]) -> None:
-        lists = {"silo": silo, "message": message} if silo or message else {}
-        if self._about["round"] >= 0:
-            lists = {"silo": silo, "message": message}
-        save_state(self._folder / STATE_FILE, self._about, lists)
+    def _save(
+        self, about: dict[str, Any], silo: list[np.ndarray], message: list[np.ndarray]
+    ) -> None:
+        """On disk first: what could not be written did not happen, and is not answered."""
+        lists = {"silo": silo, "message": message} if about["round"] >= 0 else {}
+        save_state(self._folder / STATE_FILE, about, lists)
+        self._about = about
 
     def _report(self) -> None:
         """For people at the site."""
         told = {
             "job": self.name,
-            "method": self._proposal.training["method"],
+            "method": self.proposal.training["method"],
             "round": self._about["round"] + 1,
             "rounds": self._job.rounds,
             "finished": self._about["finished"],
