@@ -32,6 +32,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.ebmtl
+	$(BIN)/python -m benchmarks.sites
 
 clean:
 	rm -rf $(VENV)

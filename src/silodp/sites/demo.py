@@ -40,7 +40,7 @@ NAMES = (
 )
 BUDGETS = (1.0, 3.0, 6.0)
 DELTA = 1e-4
-_RECORDS = (240, 420)
+_RECORDS = (160, 300)
 _WARDS = ("medical", "surgical", "cardiac")
 
 _FED = """\
@@ -129,14 +129,14 @@ def fed_text(sites: Sequence[str], port: int, rounds: int) -> str:
     return _FED.format(sites=", ".join(f'"{name}"' for name in sites), port=port, rounds=rounds)
 
 
-def made_up_table(place: int) -> pd.DataFrame:
+def made_up_table(place: int, differ: float = 0.1) -> pd.DataFrame:
     """A hospital's records: what makes for a long stay is alike, but not the same everywhere."""
     rng = np.random.default_rng(100 + place)
     number = int(rng.integers(*_RECORDS))
     age, severity = rng.uniform(18, 100, number), rng.uniform(0, 10, number)
     earlier = rng.poisson(2, number).clip(0, 20)
     ward = rng.choice(_WARDS, number)
-    habits = rng.normal(0, 0.25, 4)
+    habits = rng.normal(0, differ, 4)
     days = (
         2
         + (0.06 + 0.02 * habits[0]) * age
