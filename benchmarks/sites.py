@@ -20,6 +20,7 @@ import psutil
 
 from benchmarks import machine
 from silodp.privacy.policy import Policy
+from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator
 from silodp.sites.demo import NAMES, fed_text, free_port, made_up_table
 from silodp.sites.federation_setup import progress_of, set_up_federation
@@ -28,7 +29,7 @@ from silodp.sites.flare.submission import run_job
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_setup import set_up
-from silodp.sites.worker import SiteWorker, consent
+from silodp.sites.worker import SiteWorker
 
 # Enough for two runs.
 POLICY = Policy(3.0, 1e-4, 10.0, 1e-3)

@@ -5,9 +5,10 @@ from contextlib import ExitStack, closing, contextmanager
 import numpy as np
 import pandas as pd
 
+from silodp.sites.consents import consent
 from silodp.sites.coordinator import PROPOSAL_FILE, Coordinator
 from silodp.sites.proposal import proposal_of
-from silodp.sites.worker import SiteWorker, consent
+from silodp.sites.worker import SiteWorker
 
 SITES = ("north", "south", "east")
 

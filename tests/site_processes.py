@@ -8,12 +8,12 @@ import psutil
 from site_folders import SITES, schema, site_text, table
 
 from silodp.privacy.policy import Policy
+from silodp.sites.consents import consent
 from silodp.sites.federation_setup import progress_of, set_up_federation
 from silodp.sites.flare.processes import SERVER_PID, SITE_PID, start_server, start_site, stop
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import _toml
 from silodp.sites.site_setup import set_up
-from silodp.sites.worker import consent
 
 
 def free_port():

@@ -14,11 +14,13 @@ from silodp.errors import SilodpError
 from silodp.privacy.charging import finish_all
 from silodp.privacy.ledger import read_ledger
 from silodp.privacy.spending import account_of
-from silodp.sites import worker as worker_module
+from silodp.sites import job_at_site as job_module
+from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator, QuorumError
+from silodp.sites.job_at_site import CHANGED, LOST, STATE, STATE_FILE
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
-from silodp.sites.worker import CHANGED, INTERNAL, LOST, STATE, STATE_FILE, SiteWorker, consent
+from silodp.sites.worker import INTERNAL, SiteWorker
 
 AGREED = proposal(method="mrmtl", rounds=3)
 MEASURED = proposal(method="ebmtl", rounds=2, metric_share=0.2)
@@ -133,7 +135,7 @@ def test_what_cannot_be_kept_is_not_answered(tmp_path, site, monkeypatch):
     with closing(SiteWorker(site)) as worker:
         first = worker.answer(request)
         with monkeypatch.context() as broken:
-            broken.setattr(worker_module, "save_state", full_disk)
+            broken.setattr(job_module, "save_state", full_disk)
             assert worker.answer(replace(request, round=1)).reason == INTERNAL
             assert worker.answer(replace(request, round=1)).reason == INTERNAL
         assert same(worker.answer(request), first)
@@ -150,7 +152,7 @@ def test_a_metric_that_cannot_be_kept_is_not_released(tmp_path, monkeypatch):
     with closing(SiteWorker(folder)) as worker:
         assert worker.answer(request).status == "ok"
         with monkeypatch.context() as broken:
-            broken.setattr(worker_module, "save_state", full_disk)
+            broken.setattr(job_module, "save_state", full_disk)
             assert worker.answer(end).about == worker.answer(end).about == {}
     changed = replace(end, arrays=[a + np.float32(1) for a in end.arrays])
     first, again = asked(folder, end, changed)
@@ -182,7 +184,7 @@ def test_a_crash_between_the_end_and_the_ledger(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     end = replace(request, kind="finish")
     with monkeypatch.context() as broken:
-        broken.setattr(worker_module, "finish_all", full_disk)
+        broken.setattr(job_module, "finish_all", full_disk)
         asked(site, request, end)
     assert kinds(site)[-1] == "charge"
     for _ in range(2):
@@ -194,7 +196,7 @@ def test_a_crash_between_the_end_and_the_ledger(tmp_path, site, monkeypatch):
 def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(worker_module, "charge_all", full_disk)
+        broken.setattr(job_module, "charge_all", full_disk)
         assert asked(site, request)[0].reason == INTERNAL
     assert asked(site, request)[0].status == "ok"
     assert kinds(site) == ["opened", "policy", "charge"]
@@ -203,7 +205,7 @@ def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch):
 def test_a_crash_between_the_charge_and_the_first_round(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(worker_module.OneSilo, "begin", full_disk)
+        broken.setattr(job_module.OneSilo, "begin", full_disk)
         assert asked(site, request)[0].reason == INTERNAL
     assert asked(site, request)[0].status == "ok"
     assert kinds(site) == ["opened", "policy", "charge"]

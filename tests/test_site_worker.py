@@ -17,10 +17,12 @@ from site_folders import (
 
 from silodp.privacy.ledger import read_ledger
 from silodp.privacy.spending import account_of
+from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator
+from silodp.sites.job_at_site import SPENT, STATE, STATE_FILE
 from silodp.sites.protocol import Request
 from silodp.sites.site_files import read_site
-from silodp.sites.worker import SPENT, STATE, STATE_FILE, SiteWorker, consent
+from silodp.sites.worker import SiteWorker
 
 AGREED = proposal(method="mrmtl", rounds=3)
 

@@ -9,9 +9,9 @@ from site_folders import SITES, make_coordinator, make_sites, proposal, run_in_o
 import silodp
 from silodp.methods import METHODS
 from silodp.result import MODELS_FILE, read_result
+from silodp.sites.job_at_site import RESULTS
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import read_site
-from silodp.sites.worker import RESULTS
 
 
 def simulated(folders, agreed, **options):

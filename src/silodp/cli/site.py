@@ -129,13 +129,15 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.cli.plan import print_plan
     from silodp.planning import describe_plans
     from silodp.result import plain
+    from silodp.sites.consents import consent
+    from silodp.sites.job_at_site import plan_of
+    from silodp.sites.site_files import read_site
     from silodp.sites.site_setup import proposal_at
-    from silodp.sites.worker import consent, plan_of
 
     proposal = proposal_at(folder, path)
     console = _console()
     with console.status("Reading the records and working out the plan..."):
-        prepared = plan_of(folder, proposal)
+        prepared = plan_of(read_site(folder), proposal)
         account = account_of(prepared)
         if account is not None:
             account.check()

@@ -19,6 +19,7 @@ from silodp.privacy.ledger import read_ledger
 from silodp.privacy.policy import Policy
 from silodp.result import read_result, write_file
 from silodp.runs import run
+from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation
 from silodp.sites.flare.processes import (
     SERVER_PID,
@@ -28,11 +29,11 @@ from silodp.sites.flare.processes import (
     stop,
 )
 from silodp.sites.flare.submission import run_job
+from silodp.sites.job_at_site import RESULTS
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite, load_records
 from silodp.sites.site_files import read_site
 from silodp.sites.site_setup import set_up, site_status
-from silodp.sites.worker import RESULTS, consent
 
 NAMES = (
     *("north", "south", "east", "west", "harbour", "hill"),

@@ -23,10 +23,10 @@ from silodp.privacy.spending import remaining
 from silodp.result import MODELS_FILE, RESULT_FILE, plain, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
 from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
+from silodp.sites.job_at_site import PROGRESS_FILE, RESULTS, STATE
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site, write_site
-from silodp.sites.worker import PROGRESS_FILE, RESULTS, STATE
 
 KIT = "kit"
 

@@ -52,7 +52,7 @@ class SilodpController(Controller):
             self.system_panic("the coordinator stopped the job", fl_ctx)
 
     def _run(self, folder: Path, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        from silodp.sites.coordinator import Coordinator  # pyright: ignore[reportMissingImports]
+        from silodp.sites.coordinator import Coordinator
 
         _check_often(self.communicator)
         coordinator = Coordinator(folder, self._job)

@@ -15,7 +15,7 @@ from silodp.sites.flare import wire
 from silodp.sites.protocol import Reply, Request
 
 if TYPE_CHECKING:
-    from silodp.sites.worker import SiteWorker  # pyright: ignore[reportMissingImports]
+    from silodp.sites.worker import SiteWorker
 
 # Not FLARE's way of logging, which can carry an error's words to the coordinator.
 _log = logging.getLogger("silodp.sites")
@@ -46,7 +46,7 @@ class SilodpExecutor(Executor):
 
     def _answer(self, request: Request, fl_ctx: FLContext) -> Reply:
         if self._worker is None:
-            from silodp.sites.worker import SiteWorker  # pyright: ignore[reportMissingImports]
+            from silodp.sites.worker import SiteWorker
 
             self._worker = SiteWorker(site_folder(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)))
         return self._worker.answer(request)

@@ -1,0 +1,21 @@
+"""What a site has said yes to: proposals, each as a file of its own in the site's folder."""
+
+from pathlib import Path
+
+from silodp.result import write_file
+from silodp.sites.proposal import Proposal, read_proposal
+
+CONSENTED = "consented"
+
+
+def consented(folder: Path) -> list[Proposal]:
+    """The proposals that the site has said yes to."""
+    return [
+        read_proposal(path.read_text(encoding="utf-8"), str(path))
+        for path in sorted((folder / CONSENTED).glob("*.json"))
+    ]
+
+
+def consent(folder: Path, proposal: Proposal) -> None:
+    """The site says yes."""
+    write_file(folder / CONSENTED / f"{proposal.digest}.json", proposal.text)
