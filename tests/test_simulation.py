@@ -92,7 +92,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
 @pytest.mark.parametrize(
     ("method", "sampling"),
     [
-        ("ebmtl", "shuffle"),
+        pytest.param("ebmtl", "shuffle", marks=pytest.mark.slow),
         *((method, "poisson") for method in ("mrmtl", "ditto", "mocha", "ifca+mrmtl")),
     ],
 )
@@ -107,7 +107,7 @@ def test_debug_engine_agrees(method, sampling):
     np.testing.assert_allclose(fast.models, slow.models, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize("task", ["binary", pytest.param("multiclass", marks=pytest.mark.slow)])
 def test_debug_engine_agrees_on_classes(task):
     options = {"method": "mrmtl", "epsilon": 5, "seeds": 1, "rounds": 2, "batch_size": 32}
     fast = silodp.run(federation=small(task), **options)

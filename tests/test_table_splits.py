@@ -166,6 +166,7 @@ def test_data_check_takes_both(tmp_path, cli):
     assert json.loads(done.stdout)["features"] == [1]
 
 
+@pytest.mark.slow
 def test_private_runs(tmp_path, cli):
     pytest.importorskip("pyarrow")
     frame = visits(160).drop(columns="person")

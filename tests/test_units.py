@@ -45,6 +45,7 @@ def test_rates_and_steps_are_in_people():
         assert silo["steps"] == 3 * 2
 
 
+@pytest.mark.slow
 def test_engines_agree_on_people():
     people = with_subjects(small(sizes=(40, 40)), lambda n: np.sort(np.arange(n) % (n // 2)))
     options = COMMON | {"rounds": 1, "method": "local", "keep_models": True}

@@ -62,7 +62,7 @@ def without_signal():
     return silodp.Federation("nothing", silos, "regression")
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+@pytest.mark.parametrize("sampling", ["poisson", pytest.param("shuffle", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_noise_has_the_variance_that_silos_are_told(optimiser, sampling):
     how = {"optimiser": optimiser, "sampling": sampling, "batch_size": BATCH, "epochs": EPOCHS}

@@ -70,6 +70,7 @@ def test_real_json_has_both_classes_in_every_silo(real):
         SOURCE.load(0, replace(real, density=0.3))
 
 
+@pytest.mark.slow
 def test_private_run_on_the_real_json(real, cli, tmp_path):
     out = tmp_path / "out"
     done = cli(
