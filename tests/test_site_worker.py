@@ -197,7 +197,8 @@ def test_noise_is_told_only_where_the_policy_allows_it(tmp_path):
     assert set(coordinator.status.values()) == {"finished"}
 
 
-def test_two_processes_never_answer_for_one_job(tmp_path, site):
+def test_two_processes_never_answer_for_one_job(tmp_path, site, monkeypatch):
+    monkeypatch.setattr("silodp.sites.job_at_site.PATIENCE", 0.5)
     request = first_request(tmp_path)
     with closing(SiteWorker(site)) as one, closing(SiteWorker(site)) as other:
         assert one.answer(request).status == "ok"

@@ -41,6 +41,8 @@ from silodp.training_run import standardised
 
 STATE, RESULTS = "state", "results"
 STATE_FILE, PROGRESS_FILE = "state.npz", "progress.json"
+# Seconds to wait for a process that was at work on the job: it may be about to end.
+PATIENCE = 20.0
 _log = logging.getLogger("silodp.site")
 
 SPENT = "budget spent"
@@ -333,9 +335,13 @@ def _only_one(folder: Path) -> IO[str]:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     lock = (folder / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise Refusal("another process of the site is at work on this job") from None
-    return lock
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError:
+            if time.monotonic() > end:
+                lock.close()
+                raise Refusal("another process of the site is at work on this job") from None
+        time.sleep(0.2)
