@@ -64,6 +64,9 @@ def init(
         ),
     ] = True,
     test_fraction: Annotated[float, typer.Option(help="Share of records kept for testing.")] = 0.2,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Folder of the site's ledger; else in the site's folder.")
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
@@ -100,6 +103,7 @@ def init(
         policy,
         tell_noise=tell_noise,
         test_fraction=test_fraction,
+        ledger=ledger,
     )
     _console().print(f"{safe(str(own))} is made.")
     _ask(own, None, yes)
@@ -132,7 +136,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.sites.consents import consent
     from silodp.sites.job_at_site import plan_of
     from silodp.sites.site_files import read_site
-    from silodp.sites.site_setup import proposal_at
+    from silodp.sites.site_setup import proposal_at, spent_so_far
 
     proposal = proposal_at(folder, path)
     console = _console()
@@ -156,7 +160,15 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         f"training, {len(silo.test)} for testing. Nothing was sent."
     )
     print_plan(plain(content))
-    if account is None:
+    if account is not None:
+        plan, policy = prepared.plans[0][0], prepared.policies[0][0]
+        lifetime, delta = policy.lifetime
+        before = spent_so_far(folder)
+        console.print(
+            f"This would spend epsilon {plan.epsilon:.4g} at delta {plan.delta:g}. Of a lifetime "
+            f"allowance of {lifetime:g} at delta {delta:g}, {before:.4g} is spent so far."
+        )
+    else:
         console.print(
             "[bold yellow]Keys are for testing: whoever knows the seed knows the noise. Nothing is "
             "private, and nothing is charged.[/]"
@@ -212,10 +224,8 @@ def status(
 
 def _status_table(told: dict[str, Any]) -> Table:
     running = "connected" if told["connected"] else "running" if told["running"] else "not running"
-    spent = told["spent"]
-    title = f"{safe(told['site'])}: {running}"
-    if spent is not None:
-        title += f"; spent {spent:.4g} of epsilon {told['lifetime']:g}"
+    title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
+    title += f"{told['lifetime']:g}"
     table = Table("job", "method", "round", "state", title=title)
     for job in told["jobs"]:
         table.add_row(

@@ -125,12 +125,10 @@ class JobAtSite:
         """What will be done, and what it costs; a refusal says no more than that."""
         try:
             prepared = self._prepared = plan_of(self._config, self.proposal)
-        except SilodpError as error:
-            # It may name columns, paths or counts: those are for the site's own log.
-            _log.warning("%s", error)
-            raise Refusal(
-                "the site's records or policy do not allow this; its log says why"
-            ) from None
+        except SilodpError:
+            # It may name a record's value, which belongs neither in a reply nor in a log.
+            _log.warning("records or policy do not allow this: `silodp site consent` says why")
+            raise Refusal("the site's records or policy do not allow this") from None
         try:
             self._account = account_of(prepared)
         except SilodpError as error:

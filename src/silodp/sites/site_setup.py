@@ -26,7 +26,7 @@ from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
 from silodp.sites.job_at_site import PROGRESS_FILE, RESULTS, STATE
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
-from silodp.sites.site_files import read_site, write_site
+from silodp.sites.site_files import DEFAULT_LEDGER, read_site, write_site
 
 KIT = "kit"
 
@@ -39,6 +39,7 @@ def set_up(
     *,
     tell_noise: bool = True,
     test_fraction: float = DEFAULT_TEST_FRACTION,
+    ledger: Path | None = None,
 ) -> Path:
     """Makes the site's folder, whole or not at all; returns it.
 
@@ -49,6 +50,7 @@ def set_up(
       policy: what the site allows.
       tell_noise: whether the scale of its noise may be told.
       test_fraction: share of its records to keep for testing.
+      ledger: its folder; else in the site's.
     """
     aside = (folder or kit).absolute().parent / f".{kit.stem}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
@@ -62,7 +64,15 @@ def set_up(
             raise SilodpError(
                 f"{kit} is that of {site!r}, which is not in its proposal: get the kit anew."
             )
-        write_site(aside, site, data, policy, tell_noise=tell_noise, test_fraction=test_fraction)
+        write_site(
+            aside,
+            site,
+            data,
+            policy,
+            ledger=DEFAULT_LEDGER if ledger is None else ledger.absolute(),
+            tell_noise=tell_noise,
+            test_fraction=test_fraction,
+        )
         if folder.exists():
             folder.rmdir()
         aside.chmod(0o700)
@@ -85,17 +95,22 @@ def site_status(folder: Path) -> dict[str, Any]:
     """Whether it runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
     jobs = [_read_json(path) for path in sorted((folder / STATE).glob(f"*/{PROGRESS_FILE}"))]
-    spent = None
-    if exists(config.ledger, config.site):
-        spent = remaining(config.ledger, config.site)["spent_epsilon"]
     return {
         "site": config.site,
         "running": is_running(folder / SITE_PID),
         "connected": site_is_up(folder),
         "jobs": jobs,
-        "spent": spent,
+        "spent": spent_so_far(folder),
         "lifetime": config.policy.lifetime[0],
     }
+
+
+def spent_so_far(folder: Path) -> float:
+    """Epsilon, over everything in the site's ledger."""
+    config = read_site(folder)
+    if not exists(config.ledger, config.site):
+        return 0.0
+    return remaining(config.ledger, config.site)["spent_epsilon"]
 
 
 def site_models(folder: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ other noise.
 
 import logging
 import threading
+import traceback
 from pathlib import Path
 
 from silodp.errors import SilodpError
@@ -39,8 +40,10 @@ class SiteWorker:
             except Refusal as refusal:
                 _log.warning("refused: %s", refusal)
                 return Reply("refused", str(refusal))
-            except Exception:
-                _log.exception("failed")
+            except Exception as error:
+                # Where it failed, but not in its own words: they may hold what a record holds.
+                where = "".join(traceback.format_tb(error.__traceback__))
+                _log.error("%s at\n%s", type(error).__name__, where)
                 return Reply("refused", INTERNAL)
 
     def close(self) -> None:
