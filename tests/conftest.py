@@ -39,8 +39,8 @@ def command():
 def cli():
     """Calls `silodp` in this process, which saves the seconds that JAX takes to start."""
 
-    def call(*args):
-        return CliRunner().invoke(app, [str(arg) for arg in args])
+    def call(*args, answers=None):
+        return CliRunner().invoke(app, [str(arg) for arg in args], input=answers)
 
     return call
 

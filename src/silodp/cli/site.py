@@ -85,14 +85,17 @@ def init(
         given["path"] = str(Path(given["path"]).expanduser().absolute())
     where = "silodp site init"
     budget: dict[str, Any] = {
-        "epsilon": epsilon or _prompt("--epsilon", "The site's budget, epsilon", float, yes),
-        "delta": delta or _prompt("--delta", "delta", float, yes),
+        "epsilon": epsilon,
+        "delta": delta,
         "lifetime_epsilon": lifetime_epsilon,
         "lifetime_delta": lifetime_delta,
         "relation": relation,
         "subject": subject,
         "records": records,
     }
+    for name, words in (("epsilon", "The site's budget, epsilon"), ("delta", "delta")):
+        if budget[name] is None:
+            budget[name] = _prompt(f"--{name}", words, float, yes)
     if records is not None:
         budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
     policy = Policy(**{name: value for name, value in budget.items() if value is not None})

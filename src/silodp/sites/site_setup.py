@@ -115,6 +115,7 @@ def spent_so_far(folder: Path) -> float:
 
 def site_models(folder: Path) -> list[dict[str, Any]]:
     """The site's own models, and how good each is on its own test records."""
+    read_site(folder)  # another folder is refused
     found = []
     for path in sorted((folder / RESULTS).glob(f"*/{RESULT_FILE}")):
         result = read_result(path.parent)
