@@ -146,5 +146,5 @@ def test_what_is_not_there_is_said(made, tmp_path, cli):
     assert told == {"running": False, "connected": [], "jobs": []}
     done = cli("federation", "submit", made, "--wait", "0.1")
     assert done.exit_code == 2
-    assert "cannot be reached" in " ".join(done.stderr.split())
+    assert "start the server first" in " ".join(done.stderr.split())
     assert "did not run" in cli("federation", "stop", made).stdout
