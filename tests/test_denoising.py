@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 
 from silodp.methods.denoising import CHANCE, coordinate, found, gram, relation, spread
 
@@ -86,8 +87,18 @@ def test_how_much_silos_differ_is_found():
     weights = 1 / variances**2
     plain = [np.average(seen[:, j] ** 2 - variances, weights=weights) for j in range(3)]
     parts = weights / weights.sum() * variances
-    chance = CHANCE * math.sqrt(2 * 4000 / 3999 * np.sum(parts**2))
+    freedom = 3999 / 4000 * parts.sum() ** 2 / np.sum(parts**2)
+    chance = parts.sum() * (stats.chi2.ppf(stats.norm.cdf(CHANCE), freedom) / freedom - 1)
     np.testing.assert_allclose(estimate, np.maximum(np.subtract(plain, chance), 0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("silos", [2, 4, 20])
+def test_noise_alone_is_seldom_taken_for_differences(silos):
+    rng = np.random.default_rng(silos)
+    seen = rng.normal(size=(silos, 20000))
+    seen = (seen - seen.mean(axis=0)) * math.sqrt(silos / (silos - 1))
+    share = np.mean(np.asarray(spread(jnp.asarray(seen), jnp.ones(silos))) > 0)
+    assert share == pytest.approx(stats.norm.sf(CHANCE), rel=0.2)
 
 
 @pytest.mark.parametrize("shape", [(4, 9), (9, 4)])

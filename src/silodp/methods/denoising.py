@@ -19,23 +19,34 @@ from jax import Array
 
 # A silo without noise would have infinite weight: its noise counts as this share of the most.
 LEAST_SHARE = 1e-3
-# Noise alone goes beyond its edge by so many spreads once in a hundred times (Tracy and Widom).
+# So many spreads beyond what is usual, noise alone goes once in forty times, and (the largest
+# singular value, by Tracy and Widom) beyond its edge once in a hundred.
 CHANCE = 2.0
 
 
 def spread(differences: Array, variances: Array) -> Array:
     """tau^2 of each parameter: how much silos really differ in it [parameters].
 
-    Silos count by 1 / V^2, which is what the noise of D^2 - V asks for. What noise alone gives by
-    chance (one standard deviation) is taken off, so that few silos without differences keep little.
+    Silos count by 1 / V^2, which is what the noise of D^2 - V asks for. What noise alone gives one
+    time in forty is taken off, so that silos without differences keep little, few silos too.
     """
     weights = (jnp.max(variances) / variances) ** 2
     weights = weights / jnp.sum(weights)
+    noise = weights * variances
+    usual = jnp.sum(noise)
     # As many are free to vary as there are silos, but one: their mean is taken off.
     free = (len(variances) - 1) / len(variances) if len(variances) > 1 else 1.0
-    chance = CHANCE * jnp.sqrt(2.0 / free * jnp.sum((weights * variances) ** 2))
-    beyond = jnp.sum(weights[:, None] * (differences**2 - variances[:, None]), axis=0)
-    return jnp.maximum(0.0, beyond - chance)
+    most = usual * _largest_mean_square(free * usual**2 / jnp.sum(noise**2))
+    return jnp.maximum(0.0, jnp.sum(weights[:, None] * differences**2, axis=0) - most)
+
+
+def _largest_mean_square(freedom: Array) -> Array:
+    """Of so many squares of noise with variance 1, their mean by chance, CHANCE spreads up.
+
+    E. Wilson, M. Hilferty. The distribution of chi-square. PNAS 1931.
+    """
+    part = 2.0 / (9.0 * freedom)
+    return (1.0 - part + CHANCE * jnp.sqrt(part)) ** 3
 
 
 def coordinate(differences: Array, variances: Array, tau2: Array) -> Array:
