@@ -95,6 +95,7 @@ def same(one, other):
             np.testing.assert_array_equal(getattr(a, part).y, getattr(b, part).y)
 
 
+@pytest.mark.slow
 def test_the_papers_table(real, tmp_path, monkeypatch):
     monkeypatch.setenv("SILODP_CACHE", str(tmp_path))
     federation = load(real)

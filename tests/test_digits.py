@@ -58,6 +58,7 @@ def test_without_scikit_learn(monkeypatch):
         load()
 
 
+@pytest.mark.slow
 def test_it_learns_and_a_private_run_is_proven(cli):
     done = cli(
         *("run", "--data", "digits", "--method", "local", "--epsilon", "inf", "--rounds", 60),

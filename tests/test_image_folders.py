@@ -340,6 +340,7 @@ def test_too_many_pixels_in_all(root, monkeypatch):
     refused("40 images of 8 x 8 pixels take more than", root)
 
 
+@pytest.mark.slow
 def test_private_run(tmp_path, cli):
     fill(tmp_path / "scans", each=25, side=24)
     options = ("--image-size", "16", "--epsilon", "8", "--rounds", "1", "--no-cache")

@@ -252,6 +252,7 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
         load(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_private_round(real, cli, tmp_path):
     done = cli(
         *("run", "--data", "mnist", "--data-dir", real, "--epsilon", 1, "--rounds", 1),

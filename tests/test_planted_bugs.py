@@ -14,7 +14,7 @@ import pytest
 from federations import small
 
 import silodp
-from silodp.engines import debug, layout
+from silodp.engines import debug, layout, one_silo
 from silodp.engines.job import Job
 from silodp.models import get_model
 from silodp.privacy import plan as plans
@@ -138,6 +138,7 @@ def check_the_ledger_holds_what_the_plan_says(folder):
         assert f'"count":{by_silo[ledger.silo].total_steps}' in text.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_the_product_passes(monkeypatch, tmp_path):
     check_all_that_is_done_is_charged(monkeypatch)
     check_batches_are_drawn_record_by_record()
@@ -170,7 +171,7 @@ def test_a_selection_in_every_round_that_is_charged_in_some(monkeypatch):
         return honest(every, 0, train, select, noise)
 
     honest = queries.guarded
-    monkeypatch.setattr(debug, "guarded", always)
+    monkeypatch.setattr(one_silo, "guarded", always)
     caught(check_all_that_is_done_is_charged, monkeypatch)
 
 
@@ -205,7 +206,7 @@ def test_a_step_too_many(monkeypatch):
         )
 
     group_silos = layout.group_silos
-    for module in ("silodp.engines.simulation", "silodp.engines.debug"):
+    for module in ("silodp.engines.simulation", "silodp.engines.one_silo"):
         monkeypatch.setattr(f"{module}.group_data", longer)
         monkeypatch.setattr(f"{module}.group_silos", lambda plans: shaped(group_silos(plans)))
     caught(check_all_that_is_done_is_charged, monkeypatch)

@@ -131,6 +131,7 @@ def test_a_run_that_fails_before_training_is_void(monkeypatch, tmp_path):
     assert remaining(tmp_path, "silo 0")["spent_epsilon"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_while_training_stays_charged(tmp_path):
     """In either engine: records were asked, whatever came of it."""
     for engine in ("simulation", "debug"):

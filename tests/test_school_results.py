@@ -52,6 +52,7 @@ def test_the_authors_choices_give_the_authors_numbers(method):
     assert not result.proven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", PUBLISHED)
 def test_the_defaults_are_proven_and_no_worse(method):
     result = school(method)

@@ -104,6 +104,7 @@ def killed_and_gone_on_with(federation, run, harm, number):
     return said
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_after_a_sites_process_is_killed(federation):
     killed_and_gone_on_with(federation, 2, kill_job_of_site, 2)
 

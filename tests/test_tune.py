@@ -269,6 +269,7 @@ def test_costs_are_those_of_the_events(charged):
     assert spent["untuned"] <= 3 < spent["tuned"]
 
 
+@pytest.mark.slow
 def test_the_table_says_what_each_way_costs(cli):
     done = cli(*CALL, "--try", "lam=0.1,1", "--compare", "--eta", "inf", "--seeds", "2")
     assert done.exit_code == 0, done.stderr
@@ -301,6 +302,7 @@ class StopAt(Reporter):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     """In parts, with secret noise and trials: what was drawn before is what goes on."""
     monkeypatch.setattr(execution, "MOST_TRIALS", 3)

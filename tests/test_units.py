@@ -24,7 +24,11 @@ def with_subjects(federation, number_of):
 
 @pytest.mark.parametrize(
     ("task", "method"),
-    [("regression", "mrmtl"), ("binary", "ifca"), ("multiclass", "mrmtl")],
+    [
+        ("regression", "mrmtl"),
+        pytest.param("binary", "ifca", marks=pytest.mark.slow),
+        pytest.param("multiclass", "mrmtl", marks=pytest.mark.slow),
+    ],
 )
 def test_one_record_each_is_the_same_as_records(task, method):
     options = COMMON | {"method": method, "keep_models": True, "select_fraction": 1.0}

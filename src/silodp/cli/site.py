@@ -57,12 +57,10 @@ def init(
         int | None,
         typer.Option(help="A public stand-in for the number of records, which is then secret."),
     ] = None,
-    tell_noise: Annotated[
+    hide_noise: Annotated[
         bool,
-        typer.Option(
-            help="Whether the scale of the noise may be told; it says nothing of records."
-        ),
-    ] = True,
+        typer.Option("--hide-noise", help="Do not tell how strong the site's noise is."),
+    ] = False,
     test_fraction: Annotated[float, typer.Option(help="Share of records kept for testing.")] = 0.2,
     ledger: Annotated[
         Path | None, typer.Option(help="Folder of the site's ledger; else in the site's folder.")
@@ -104,7 +102,7 @@ def init(
         folder,
         data_at_site(where, Path.cwd(), given),
         policy,
-        tell_noise=tell_noise,
+        tell_noise=not hide_noise,
         test_fraction=test_fraction,
         ledger=ledger,
     )

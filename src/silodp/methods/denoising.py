@@ -36,7 +36,7 @@ def spread(differences: Array, variances: Array) -> Array:
     usual = jnp.sum(noise)
     # As many are free to vary as there are silos, but one: their mean is taken off.
     free = (len(variances) - 1) / len(variances) if len(variances) > 1 else 1.0
-    most = usual * _largest_mean_square(free * usual**2 / jnp.sum(noise**2))
+    most = usual * _largest_mean_square(free / jnp.sum((noise / usual) ** 2))
     return jnp.maximum(0.0, jnp.sum(weights[:, None] * differences**2, axis=0) - most)
 
 
