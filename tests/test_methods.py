@@ -89,6 +89,7 @@ def test_finetune_starts_from_the_shared_model():
     assert np.allclose(shared[0, 0], shared[0, 1])
 
 
+@pytest.mark.slow
 def test_fedavg_gives_everybody_one_model_and_lambda_draws_models_together():
     shared = models("fedavg")
     assert np.all(shared == shared[:, :1])

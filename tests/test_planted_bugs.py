@@ -152,6 +152,7 @@ def caught(check, *args):
         check(*args)
 
 
+@pytest.mark.slow
 def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
     honest = plans.SiloPlan.queries
 
@@ -193,6 +194,7 @@ def test_division_by_the_drawn_count(monkeypatch):
     caught(check_the_divisor_is_public)
 
 
+@pytest.mark.slow
 def test_a_step_too_many(monkeypatch):
     honest = layout.group_data
 

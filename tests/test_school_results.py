@@ -75,6 +75,7 @@ def test_the_other_methods_are_no_worse_than_the_authors_algorithms(method, thei
     assert school(method, clusters=3).mean <= theirs
 
 
+@pytest.mark.slow
 def test_poisson_and_pld_alone_are_no_worse():
     """The same preprocessing as the authors': what is gained is not the features' scaling."""
     assert school("mrmtl", preprocess="paper").mean <= PUBLISHED["mrmtl"][0]

@@ -93,7 +93,11 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
     ("method", "sampling"),
     [
         pytest.param("ebmtl", "shuffle", marks=pytest.mark.slow),
-        *((method, "poisson") for method in ("mrmtl", "ditto", "mocha", "ifca+mrmtl")),
+        ("mrmtl", "poisson"),
+        *(
+            pytest.param(method, "poisson", marks=pytest.mark.slow)
+            for method in ("ditto", "mocha", "ifca+mrmtl")
+        ),
     ],
 )
 def test_debug_engine_agrees(method, sampling):

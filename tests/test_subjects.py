@@ -176,6 +176,7 @@ def test_subjects_with_one_record_equal_records(name, width, inside):
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["multiclass", pytest.param("binary", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("inside", [False, True])
 def test_convnets_clip_by_subject(task, inside):
