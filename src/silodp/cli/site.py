@@ -106,7 +106,10 @@ def init(
         test_fraction=test_fraction,
         ledger=ledger,
     )
-    _console().print(f"{safe(str(own))} is made.")
+    _console().print(
+        f"{safe(str(own))} is made. If what follows is refused, mend its site.toml, then: silodp "
+        f"site consent {safe(str(own))}"
+    )
     _ask(own, None, yes)
 
 

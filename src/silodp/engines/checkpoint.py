@@ -181,14 +181,14 @@ def flatten(state: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
-def unflatten(leaves: list[np.ndarray], like: Any) -> Any:
+def unflatten(
+    leaves: list[np.ndarray], like: Any, remedy: str = "start anew with --overwrite"
+) -> Any:
     """The state again; `like` has its structure."""
     expected, treedef = jax.tree.flatten(like)
     fits = len(expected) == len(leaves) and all(
         a.shape == b.shape and a.dtype == b.dtype for a, b in zip(expected, leaves, strict=False)
     )
     if not fits:
-        raise SilodpError(
-            "The checkpoint's state does not fit this run: start anew with --overwrite."
-        )
+        raise SilodpError(f"The state that was kept does not fit this run: {remedy}.")
     return jax.tree.unflatten(treedef, leaves)

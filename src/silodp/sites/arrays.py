@@ -15,11 +15,8 @@ from silodp.errors import SilodpError
 # A site that keeps the scale of its noise to itself calls it infinite.
 _MAY_BE_INFINITE = "noise.variance"
 _NOT_NEGATIVE = ".noise."
-
-
-def leaves_of(tree: Any) -> list[np.ndarray]:
-    """The arrays of a pytree."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+# What to do about a state on disk that is none of this version.
+OTHER_VERSION = "go on with the version of silodp that wrote it"
 
 
 def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
@@ -31,19 +28,6 @@ def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
         problem = _problem(array, keystr(path), leaf)
         if problem:
             raise SilodpError(f"array {keystr(path) or 'of the model'} {problem}")
-    return jax.tree.unflatten(structure, arrays)
-
-
-def restored(arrays: Sequence[np.ndarray], like: Any) -> Any:
-    """A state of one's own, as it was saved; it may hold anything that a method puts there."""
-    expected, structure = jax.tree.flatten(like)
-    fits = len(expected) == len(arrays) and all(
-        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(expected, arrays, strict=False)
-    )
-    if not fits:
-        raise SilodpError(
-            "The state on disk is that of another version of silodp: go on with that version."
-        )
     return jax.tree.unflatten(structure, arrays)
 
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.one_silo import message_like
 from silodp.errors import SilodpError
 from silodp.result import plain, write_file
@@ -26,7 +27,7 @@ from silodp.sites.agreed_job import (
     told_like,
     weights_of,
 )
-from silodp.sites.arrays import largest_noise, leaves_of, norm_of, restored, tree_of
+from silodp.sites.arrays import OTHER_VERSION, largest_noise, norm_of, tree_of
 from silodp.sites.proposal import is_job_of, read_proposal
 from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.state_file import load_state, save_state
@@ -80,7 +81,7 @@ class Coordinator:
         found = load_state(self._folder / STATE_FILE)
         if found is not None:
             self._about, lists = found
-            self._server = restored(lists["server"], self._server)
+            self._server = unflatten(lists["server"], self._server, OTHER_VERSION)
         self._phase: Kind = "join"
         self.targets = list(self.proposal.sites)
         self.deadline = self.proposal.rules.deadline
@@ -109,7 +110,7 @@ class Coordinator:
         self._asked_at = time.perf_counter()
         if self._phase == "join":
             return self._request("join", [])
-        told = leaves_of(self._broadcast(self._server))
+        told = flatten(self._broadcast(self._server))
         if self._about["round"] < self.rounds:
             self._phase = "train"
             return self._request("train", told)
@@ -184,7 +185,7 @@ class Coordinator:
         weights = jnp.asarray(weights_of(counts), jnp.float32)
         server = jax.block_until_ready(self._merge(self._server, joined, weights))
         try:
-            tree_of(leaves_of(self._broadcast(server)), self._told_like)
+            tree_of(flatten(self._broadcast(server)), self._told_like)
         except SilodpError:
             return None
         return server if _has_numbers(server) else None
@@ -273,7 +274,7 @@ class Coordinator:
             )
 
     def _save(self) -> None:
-        save_state(self._folder / STATE_FILE, self._about, {"server": leaves_of(self._server)})
+        save_state(self._folder / STATE_FILE, self._about, {"server": flatten(self._server)})
 
     def _report(self) -> None:
         """For whoever watches."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.accounts import account_of
+from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
 from silodp.engines.job import Setting
@@ -31,7 +32,7 @@ from silodp.privacy.statistics import noisy_metric
 from silodp.result import write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
-from silodp.sites.arrays import leaves_of, restored, tree_of
+from silodp.sites.arrays import OTHER_VERSION, tree_of
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply
 from silodp.sites.site_data import load_records
@@ -118,7 +119,7 @@ class JobAtSite:
         self._state = self._silo.begin(first_key(self.proposal))
         self._message: list[np.ndarray] = []
         if found and found[1]:
-            self._state = restored(found[1]["silo"], self._state)
+            self._state = unflatten(found[1]["silo"], self._state, OTHER_VERSION)
             self._message = found[1]["message"]
 
     def _prepare(self) -> None:
@@ -250,13 +251,13 @@ class JobAtSite:
         state, message = jax.block_until_ready(
             self._silo.local(self._key, self._state, told, number)
         )
-        sent, failed = leaves_of(message), not _finite(state)
+        sent, failed = flatten(message), not _finite(state)
         if failed:
             # The round is over all the same: told something else, it would be answered with the
             # noise that the refusal tells of.
             state, sent = self._state, []
         about = {**self._about, "round": number, "failed": failed}
-        self._save(about, leaves_of(state), sent)
+        self._save(about, flatten(state), sent)
         self._state, self._message = state, sent
         self._report()
 
@@ -267,7 +268,7 @@ class JobAtSite:
         if not self._about["finished"]:
             params = self._silo.personal(self._state, self._told(arrays))
             about = {**self._about, "released": self._keep(params), "finished": True}
-            self._save(about, leaves_of(self._state), self._message)
+            self._save(about, flatten(self._state), self._message)
             self._close_run()
             self._report()
         released = self._about["released"]
