@@ -121,6 +121,27 @@ def _trained(
     if federation is None and not (place and place.interrupted):
         refuse_early(asked[0])
     prepared = prepare(asked, federation, custom_model, watch)
+    training = train(prepared, place, watch, keep_models)
+    models = training.execution.models or [None] * len(asked)
+    return training, [
+        result_of(
+            prepared,
+            prepared.federations,
+            number,
+            training.execution.rounds,
+            metrics_of(prepared, training, number),
+            training.seconds,
+            models[number],
+            training.execution.learned[number],
+        )
+        for number in range(len(asked))
+    ]
+
+
+def train(
+    prepared: Prepared, place: Place | None, watch: Watch, keep_models: bool = False
+) -> TrainingRun:
+    """Trains all that was prepared; who calls it closes the run once the results are kept."""
     job = job_of(prepared)
     settings = [
         Setting(one.lr or 0.0, plans, job.method.traced_values(one), of_silos)
@@ -128,21 +149,7 @@ def _trained(
             prepared.asked, prepared.plans, prepared.of_silos, strict=True
         )
     ]
-    training = TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models)
-    models = training.execution.models or [None] * len(settings)
-    return training, [
-        result_of(
-            prepared,
-            prepared.federations,
-            number,
-            training.execution.rounds,
-            _metrics(prepared, training, number),
-            training.seconds,
-            models[number],
-            training.execution.learned[number],
-        )
-        for number in range(len(settings))
-    ]
+    return TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models)
 
 
 def job_of(prepared: Prepared) -> Job:
@@ -167,7 +174,7 @@ def job_of(prepared: Prepared) -> Job:
     )
 
 
-def _metrics(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
+def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
     exact = training.execution.metrics[:, :, number]
     asked, federation = prepared.asked[number], prepared.federations[0]

@@ -17,6 +17,7 @@ from silodp.cli import ledger as ledger_commands
 from silodp.cli import plan as plan_commands
 from silodp.cli import run as run_commands
 from silodp.cli import site as site_commands
+from silodp.cli import sweep as sweep_commands
 from silodp.cli import theory as theory_commands
 from silodp.cli import tune as tune_commands
 from silodp.cli.terminal import safe
@@ -39,6 +40,8 @@ class _Commands(TyperGroup):
                     " If --out was given, the same command with --resume goes on from the last "
                     "checkpoint."
                 )
+            if ctx.invoked_subcommand in ("sweep", "figure"):
+                more = " What is finished is kept: the same command goes on from there."
             console.print(f"[bold red]Interrupted.[/]{more}")
         raise typer.Exit(2)
 
@@ -55,6 +58,7 @@ app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(federation_commands.app, name="federation")
 app.add_typer(site_commands.app, name="site")
 app.command("run")(run_commands.run)
+app.command("sweep")(sweep_commands.sweep)
 app.command("tune")(tune_commands.tune)
 app.command("plan")(plan_commands.plan)
 app.command("advise")(advise_commands.advise)

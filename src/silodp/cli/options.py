@@ -2,16 +2,16 @@
 
 import inspect
 import tomllib
-import types
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from silodp.datasets import SOURCES, DataOptions
-from silodp.errors import SilodpError, one_of
+from silodp.datasets import DataOptions
+from silodp.errors import SilodpError
+from silodp.option_values import HINTS, option_name, option_value, plain_type
 from silodp.options import RunOptions
 
 # Of commands that train.
@@ -20,8 +20,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no table.")]
 
-_HINTS = get_type_hints(RunOptions)
-_OF_DATA = tuple(name for name in _HINTS if name in {option.name for option in fields(DataOptions)})
+_OF_DATA = tuple(name for name in HINTS if name in {option.name for option in fields(DataOptions)})
 _OF_BUDGET = (
     *("epsilon", "delta", "relation", "policies", "ledger", "lifetime_epsilon", "lifetime_delta"),
     *("model", "clip", "weights", "first_seed", "entropy"),
@@ -33,7 +32,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The command's first parameter is `given`.
     """
-    return _with_config(command, tuple(_HINTS))
+    return _with_config(command, tuple(HINTS))
 
 
 def takes_budget_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +90,7 @@ def _with_parameters(
 def _parameter(name: str) -> inspect.Parameter:
     option = next(f for f in fields(RunOptions) if f.name == name)
     shown = "" if option.default is None else f" (default: {option.default})"
-    kind = _plain_type(_HINTS[name])
+    kind = plain_type(HINTS[name])
     # One name each: a second one for "no" would take the room of the help texts.
     names = ("--" + name.replace("_", "-"),) if kind is bool else ()
     annotation = Annotated[
@@ -103,13 +102,6 @@ def _parameter(name: str) -> inspect.Parameter:
     )
 
 
-def _plain_type(hint: Any) -> type:
-    """float of `float | None`, str of a Literal."""
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    return str if get_origin(hint) is Literal else hint
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """The options in a TOML file; names may be written with - or _."""
     try:
@@ -118,30 +110,9 @@ def read_config(path: Path) -> dict[str, Any]:
         raise SilodpError(f"Config file {path} does not exist: check --config.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SilodpError(f"Config file {path} is not sound TOML ({error}): correct it.") from None
+    where = f"Config file {path}"
     options = {}
     for written, value in content.items():
-        name = written.replace("-", "_")
-        if name not in _HINTS:
-            raise SilodpError(
-                f"Config file {path}: option {written!r} is unknown: use {one_of(name, _HINTS)}."
-            )
-        options[name] = _converted(path, written, value, _plain_type(_HINTS[name]))
+        name = option_name(written, where)
+        options[name] = option_value(name, value, where, path.parent)
     return options
-
-
-def _converted(path: Path, name: str, value: Any, kind: type) -> Any:
-    fits = {
-        float: isinstance(value, int | float) and not isinstance(value, bool),
-        int: isinstance(value, int) and not isinstance(value, bool),
-        bool: isinstance(value, bool),
-        str: isinstance(value, str),
-        Path: isinstance(value, str),
-    }[kind]
-    if not fits:
-        raise SilodpError(
-            f"Config file {path}: {name} is {value!r}, not of type {kind.__name__}: correct it."
-        )
-    if name == "data" and value not in SOURCES and (path.parent / str(value)).exists():
-        return str(path.parent / str(value))
-    # A path in a config file is meant from where that file is.
-    return path.parent / str(value) if kind is Path else kind(value)

@@ -13,14 +13,16 @@ from silodp.cache import cache_dir
 SECONDS_WORTH_KEEPING = 0.5
 
 
-def prepare_jax() -> None:
-    """Gives JAX one CPU device a core, and a folder for compiled programs.
+def prepare_jax(cores: int | None = None) -> None:
+    """Gives JAX one CPU device a core (of all, unless told how many) and a folder for programs.
 
     Runs are spread over devices; with a single one most cores would idle. If JAX is running
     already, its devices are what there is. What the user has set is left alone.
     """
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", cores or len(os.sched_getaffinity(0)))
+    if cores:
+        jax.local_devices()  # started now: who asks for all of them later gets these
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(_program_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SECONDS_WORTH_KEEPING)

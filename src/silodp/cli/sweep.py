@@ -1,0 +1,164 @@
+"""`silodp sweep`: a grid of runs from one file, into one table."""
+
+import json
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from silodp.cli.options import Overwrite, Quiet
+from silodp.cli.terminal import safe
+from silodp.errors import SilodpError
+from silodp.sweeps.sweeping import SweepReporter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from silodp.sweeps.chunks import Chunk
+
+
+class SweepProgress(SweepReporter):
+    """Runs done, time left, and what is being done now."""
+
+    def __init__(self, console: Console):
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            speed_estimate_period=600,
+        )
+        self._task: Any = None
+        self._about = self._stage = ""
+
+    def __enter__(self) -> "SweepProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str) -> None:
+        """Another sweep begins."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(safe(name), total=None, note="")
+
+    def swept(self, done: float, total: int, chunk: "Chunk | None") -> None:
+        """Runs in the table, or nearly."""
+        if chunk is not None:
+            first = chunk.points[0].options
+            self._about = f"{first.method} on {first.data}"
+        note = f"{math.floor(done)}/{total} runs, {safe(self._about)}{self._stage}"
+        self._progress.update(self._task, completed=done, total=total, note=note)
+
+    def stage(self, name: str) -> None:
+        """What is being done."""
+        self._stage = f": {name}"
+        known = self._progress.tasks[-1]
+        self.swept(known.completed, int(known.total or 0), None)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="TOML file: options, each a value or a list.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the table (runs/ and the file's name).")
+    ] = None,
+    overwrite: Overwrite = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Write the table as results.parquet, too.")
+    ] = False,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster to do the work: host:port or auto.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the best of each method as JSON.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Runs a grid over any options into one table; after any interruption the same command goes on.
+
+    The file holds run options (see silodp run --help), each a value or a list of values, and
+    [[grid]] tables with more of them for some of the runs. All combinations are run.
+    """
+    from silodp.result import plain
+    from silodp.sweeps import read_sweep, run_sweep
+    from silodp.sweeps.best import best_by_method
+
+    if parquet and find_spec("pyarrow") is None:
+        raise SilodpError(
+            "--parquet needs pyarrow: install it with `pip install 'silodp[parquet]'`, or leave it "
+            "out: results.csv holds the same."
+        )
+    asked = read_sweep(file)
+    folder = Path("runs") / file.stem if out is None else out
+    with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
+        progress.begin(file.stem)
+        table = run_sweep(asked, folder, overwrite=overwrite, ray=ray, reporter=progress)
+    best = best_by_method(table)
+    if parquet:
+        table.to_parquet(folder / "results.parquet", index=False)
+    if as_json:
+        typer.echo(json.dumps(plain(best.to_dict(orient="records")), indent=2))
+    elif not quiet:
+        print_best(best, table)
+        words = Console(highlight=False, soft_wrap=True)
+        words.print(f"{asked.runs} runs in {safe(str(folder))}")
+
+
+def print_best(best: "pd.DataFrame", table: "pd.DataFrame") -> None:
+    """The best setting of each method, by what the sweep spans; and what epsilon leaves out."""
+    from silodp.sweeps.best import TUNED, TUNING_NOTE
+    from silodp.sweeps.table import MEASURED
+
+    options = [name for name in table.columns if name not in (*MEASURED, "run")]
+    spans = [name for name in options if name not in TUNED and name != "method"]
+    apart = [name for name in spans if best[name].nunique(dropna=False) > 1]
+    tuned = [name for name in options if name in TUNED and table[name].nunique() > 1]
+    metric = best["metric"].iloc[0]
+    better = "lower" if metric == "mse" else "higher"
+    title = f"test {metric} ({better} is better)"
+    shown = Table(*apart, "method", title, "best of", *tuned, box=box.SIMPLE_HEAD)
+    digits = 5 if metric == "mse" else 4
+    for _, row in best.iterrows():
+        error = row["standard_error"]
+        spread = "(one seed)" if math.isnan(error) else f"± {error:.{digits}f}"
+        value = "diverged" if math.isnan(row["mean"]) else f"{row['mean']:.{digits}f} {spread}"
+        shown.add_row(
+            *(_text(row[name]) for name in apart),
+            safe(row["method"]),
+            value,
+            f"{row['tried']}" + (f", {row['diverged']} diverged" if row["diverged"] else ""),
+            *(_text(row[name]) for name in tuned),
+        )
+    Console().print(shown)
+    words = Console(highlight=False, soft_wrap=True)
+    words.print("± is one standard error over seeds.")
+    if (best["tried"] > 1).any():
+        words.print(f"[yellow]Note:[/] {TUNING_NOTE}.")
+    if not best["proven"].all() and (best["epsilon_spent"] < math.inf).any():
+        words.print("[yellow]Epsilon is not proven[/] for some of them: silodp run says why.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:g}"
+    return safe(str(value))

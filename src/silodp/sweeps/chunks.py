@@ -1,0 +1,93 @@
+"""Which runs are trained together: as many as one compiled program can take."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from silodp import datasets
+from silodp.engines.execution import MOST_SETTINGS
+from silodp.models import is_heavy
+from silodp.options import RunOptions
+from silodp.prepare import SWEPT, data_options
+from silodp.sweeps.grid import Point
+
+
+class Chunk(NamedTuple):
+    """Points of one program, to be run with the same seeds: what is kept at once, or not at all."""
+
+    points: tuple[Point, ...]
+    seeds: range
+
+    @property
+    def runs(self) -> int:
+        """How many."""
+        return len(self.points) * len(self.seeds)
+
+    @property
+    def asked(self) -> list[RunOptions]:
+        """The options of each point, with the chunk's own seeds."""
+        return [
+            replace(point.options, first_seed=self.seeds[0], seeds=len(self.seeds))
+            for point in self.points
+        ]
+
+
+def make_chunks(points: Iterable[Point], finished: set[tuple[str, int]]) -> list[Chunk]:
+    """All that is not finished yet, in chunks that do not depend on how much of it is.
+
+    So what is done after an interruption is what would have been done without one.
+    """
+    by_program: dict[tuple, list[Point]] = {}
+    for point in points:
+        by_program.setdefault(_program(point.options), []).append(point)
+    return [
+        chunk
+        for same in by_program.values()
+        for block in _blocks(same, _at_once(same[0].options, len(same)))
+        for chunk in _unfinished(block, finished)
+    ]
+
+
+def data_key(asked: RunOptions) -> tuple:
+    """Settings that have this in common are trained on the same records."""
+    return (asked.data, repr(data_options(asked)), asked.seeds, asked.first_seed)
+
+
+def _program(asked: RunOptions) -> tuple:
+    """What the settings of one compiled program have in common."""
+    fixed = tuple(repr(value) for name, value in asdict(asked).items() if name not in SWEPT)
+    # Standardised by noisy statistics, the records themselves depend on the budget.
+    return (*fixed, asked.epsilon, asked.policies) if asked.statistics_share else fixed
+
+
+def _at_once(asked: RunOptions, settings: int) -> int:
+    """Settings in a chunk, so that chunks are about equal."""
+    defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
+    if is_heavy(asked.model or defaults.model):
+        # A run takes minutes: the sooner it is in the table the better. Two cores are kept busy.
+        return 1 if asked.seeds % 2 == 0 else 2
+    return math.ceil(settings / math.ceil(settings / MOST_SETTINGS))
+
+
+def _blocks(points: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
+    return (points[start : start + size] for start in range(0, len(points), size))
+
+
+def _unfinished(block: Sequence[Point], finished: set[tuple[str, int]]) -> Iterator[Chunk]:
+    """What is left of a block; points that lack the same seeds stay together."""
+    missing: dict[tuple[int, ...], list[Point]] = {}
+    for point in block:
+        seeds = tuple(seed for seed in point.seeds if (point.run, seed) not in finished)
+        missing.setdefault(seeds, []).append(point)
+    for seeds, points in missing.items():
+        for in_a_row in _in_a_row(seeds):
+            yield Chunk(tuple(points), in_a_row)
+
+
+def _in_a_row(seeds: Sequence[int]) -> Iterator[range]:
+    """0, 1, 2, 5, 6 -> 0..2 and 5..6."""
+    for _, group in groupby(enumerate(seeds), lambda pair: pair[1] - pair[0]):
+        numbers = [seed for _, seed in group]
+        yield range(numbers[0], numbers[-1] + 1)

@@ -1,0 +1,145 @@
+"""From a sweep file to its points: each a run (over seeds), and none of them twice.
+
+A file holds options, each a value or a list of values, and any number of `[[grid]]` tables with
+more of them. Each grid, joined with the options above it, spans all combinations of its lists.
+"""
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from silodp.errors import SilodpError
+from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.option_values import option_name, option_value
+from silodp.options import RunOptions
+from silodp.result import plain
+
+_DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
+# They say which seeds, or where things are kept: not what a run is.
+_NOT_OF_THE_RUN = ("seeds", "first_seed", "no_cache")
+_ONE_VALUE = ("seeds", "first_seed", "ledger", "no_cache", "evaluate_every")
+MOST_POINTS = 1_000_000
+
+
+class Point(NamedTuple):
+    """A setting, to be run over seeds.
+
+    Attributes:
+      run: its name: the same options have the same name, in every sweep.
+      options: what is asked for; those that its method does not use are as if not given.
+    """
+
+    run: str
+    options: RunOptions
+
+    @property
+    def seeds(self) -> range:
+        """That it is run with."""
+        return range(self.options.first_seed, self.options.first_seed + self.options.seeds)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep file asks for.
+
+    Attributes:
+      points: in the order of the file.
+      columns: the options that the file names, `data` and `method` first.
+      history: whether the table shows every evaluated round, or the last one alone.
+    """
+
+    points: tuple[Point, ...]
+    columns: tuple[str, ...]
+    history: bool
+
+    @property
+    def runs(self) -> int:
+        """How many: points, each with its seeds."""
+        return sum(len(point.seeds) for point in self.points)
+
+
+def read_sweep(path: Path) -> Sweep:
+    """The sweep of a TOML file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SilodpError(f"Sweep file {path} does not exist: give the path of one.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SilodpError(f"Sweep file {path} is not sound TOML ({error}): correct it.") from None
+    return sweep_of(content, f"Sweep file {path}", path.parent)
+
+
+def sweep_of(content: Mapping[str, Any], where: str, folder: Path) -> Sweep:
+    """The sweep of what such a file holds; `where` is said in errors, paths are from `folder`."""
+    common = dict(content)
+    grids, history = common.pop("grid", [{}]), common.pop("history", False)
+    if not isinstance(grids, list) or not grids or not all(isinstance(g, dict) for g in grids):
+        raise SilodpError(f"{where}: grid is not a list of tables: write [[grid]] above each.")
+    if not isinstance(history, bool):
+        raise SilodpError(f"{where}: history is {history!r}: write true or false.")
+    shared = _axes(common, where, folder)
+    all_axes = [
+        shared | _axes(grid, f"{where}, grid {n + 1}", folder) for n, grid in enumerate(grids)
+    ]
+    points: dict[str, Point] = {}
+    for axes in all_axes:
+        for values in itertools.product(*axes.values()):
+            point = _point(dict(zip(axes, values, strict=True)), where)
+            points.setdefault(point.run, point)
+            if len(points) > MOST_POINTS:
+                raise SilodpError(
+                    f"{where} asks for more than {MOST_POINTS:,} settings: shorten its lists."
+                )
+    named = dict.fromkeys(name for axes in all_axes for name in axes)
+    columns = dict.fromkeys(["data", "method", *named])
+    return Sweep(
+        tuple(points.values()),
+        tuple(name for name in columns if name not in _ONE_VALUE),
+        history,
+    )
+
+
+def _axes(content: Mapping[str, Any], where: str, folder: Path) -> dict[str, list[Any]]:
+    """The values of each option."""
+    axes: dict[str, list[Any]] = {}
+    for written, values in content.items():
+        name = option_name(written, where)
+        if name in axes:
+            raise SilodpError(f"{where}: {name} is given twice: give it once.")
+        if name == "ledger":
+            raise SilodpError(
+                f"{where}: settings of a sweep share their noise, so that their costs do not add "
+                "up in a ledger: leave out ledger, and charge single runs with `silodp run`."
+            )
+        if isinstance(values, list) and name in _ONE_VALUE:
+            raise SilodpError(
+                f"{where}: {name} is a list: give one number"
+                f"{', how many runs each setting gets' if name == 'seeds' else ''}."
+            )
+        if values == []:
+            raise SilodpError(f"{where}: {name} is an empty list: give at least one value.")
+        values = values if isinstance(values, list) else [values]
+        axes[name] = [option_value(name, value, where, folder) for value in values]
+    return axes
+
+
+def _point(options: dict[str, Any], where: str) -> Point:
+    try:
+        asked = RunOptions(**options)
+        unused = set(METHOD_OPTIONS) - set(get_method(asked.method).option_names)
+    except SilodpError as error:
+        raise SilodpError(f"{where}: {error}") from None
+    asked = replace(asked, **{name: _DEFAULTS[name] for name in unused})
+    return Point(_name(asked), asked)
+
+
+def _name(asked: RunOptions) -> str:
+    told = {n: v for n, v in asdict(asked).items() if n not in _NOT_OF_THE_RUN}
+    # Options left at their defaults go unsaid: those that are added some day change no name.
+    told = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
+    return hashlib.sha256(json.dumps(plain(told), sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,166 @@
+"""A sweep from start to end: what is finished is found, the rest is trained and added."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silodp.engines.checkpoint import Place, check_writable
+from silodp.engines.execution import Reporter
+from silodp.errors import SilodpError
+from silodp.result import plain, versions, write_file
+from silodp.sweeps.best import TUNING_NOTE
+from silodp.sweeps.chunks import Chunk, make_chunks
+from silodp.sweeps.grid import Sweep
+from silodp.sweeps.table import TABLE_FILE, Row, Table, read_table
+from silodp.sweeps.training import Trainer, naming, train_chunk
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ABOUT_FILE = "sweep.json"
+_UNFINISHED = "unfinished"
+
+
+class SweepReporter(Reporter):
+    """Is told how a sweep goes, as well; this one says nothing."""
+
+    def swept(self, done: float, total: int, chunk: Chunk | None) -> None:
+        """So many runs are in the table (or nearly: parts of a run count); what is next."""
+
+
+def run_sweep(
+    sweep: Sweep,
+    out: Path | str,
+    *,
+    overwrite: bool = False,
+    ray: str | None = None,
+    reporter: SweepReporter | None = None,
+) -> "pd.DataFrame":
+    """Runs what is not in the table of the folder yet, and returns the table.
+
+    Args:
+      sweep: what is asked for.
+      out: folder for `results.csv` and `sweep.json`. A sweep that was interrupted goes on there.
+      overwrite: begin anew.
+      ray: address of a Ray cluster that is to do the work.
+      reporter: told about progress.
+    """
+    out, reporter = Path(out), reporter or SweepReporter()
+    check_writable(out)
+    if overwrite:
+        for name in (TABLE_FILE, ABOUT_FILE, ".chunk.json"):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
+    table = Table(out, sweep.columns)
+    try:
+        finished = _finished(sweep, table, out)
+        chunks = make_chunks(sweep.points, finished)
+        done = sweep.runs - sum(chunk.runs for chunk in chunks)
+        began = time.perf_counter()
+        reporter.swept(done, sweep.runs, None)
+        for chunk, rows in _trained(sweep, chunks, out, ray, reporter, done):
+            table.add(rows)
+            done += chunk.runs
+            shutil.rmtree(_folder(out, chunk), ignore_errors=True)
+            reporter.swept(done, sweep.runs, None)
+        table.sort([point.run for point in sweep.points])
+        shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
+        _tell(sweep, out, sum(chunk.runs for chunk in chunks), time.perf_counter() - began)
+    finally:
+        table.close()
+    return read_table(out)
+
+
+def _finished(sweep: Sweep, table: Table, out: Path) -> set[tuple[str, int]]:
+    asked = {(point.run, seed) for point in sweep.points for seed in point.seeds}
+    finished = table.finished()
+    if others := finished - asked:
+        raise SilodpError(
+            f"{out / TABLE_FILE} holds {len(others)} runs that this sweep does not ask for: choose "
+            "another --out, or begin anew with --overwrite."
+        )
+    return finished
+
+
+def _trained(
+    sweep: Sweep,
+    chunks: list[Chunk],
+    out: Path,
+    ray: str | None,
+    reporter: SweepReporter,
+    done: int,
+) -> Iterator[tuple[Chunk, list[Row]]]:
+    """Each chunk with its rows, as they are finished."""
+    if ray is not None:
+        from silodp.sweeps.ray_cluster import train_on_ray
+
+        yield from train_on_ray(ray, chunks, sweep, reporter)
+        return
+    trainer = Trainer()
+    for chunk in chunks:
+        watch = _Within(reporter, done, sweep.runs, chunk)
+        place = Place(_folder(out, chunk), resume=True)
+        with naming(chunk):
+            loaded = trainer.loaded(chunk, watch)
+            rows = train_chunk(chunk, loaded, sweep.columns, sweep.history, place, watch)
+        yield chunk, rows
+        done += chunk.runs
+
+
+class _Within(Reporter):
+    """Passes on what is told about one chunk, as a part of the whole."""
+
+    def __init__(self, reporter: SweepReporter, done: int, total: int, chunk: Chunk):
+        self._reporter, self._done, self._total, self._chunk = reporter, done, total, chunk
+        reporter.swept(done, total, chunk)
+
+    def stage(self, name: str) -> None:
+        """Passed on."""
+        self._reporter.stage(name)
+
+    def calibrated(self, done: int, total: int) -> None:
+        """Passed on."""
+        self._reporter.calibrated(done, total)
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        """Passed on; a share of the chunk is done."""
+        self._reporter.trained(done, total, metric)
+        so_far = self._done + self._chunk.runs * done / total
+        self._reporter.swept(so_far, self._total, self._chunk)
+
+
+def _folder(out: Path, chunk: Chunk) -> Path:
+    """Of an unfinished chunk: its name says which runs it is of."""
+    told = repr((chunk.seeds, [point.run for point in chunk.points]))
+    return out / _UNFINISHED / hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def _tell(sweep: Sweep, out: Path, trained: int, seconds: float) -> None:
+    """What the table is of: each session that added to it, with versions and time."""
+    path = out / ABOUT_FILE
+    sessions = []
+    if path.exists():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # of no importance
+            sessions = list(json.loads(path.read_text(encoding="utf-8"))["sessions"])
+    if trained:
+        sessions.append(
+            {"runs": trained, "seconds": seconds, "cores": _cores(), "versions": versions()}
+        )
+    about = {
+        "runs": sweep.runs,
+        "settings": len(sweep.points),
+        "columns": ["run", *sweep.columns],
+        "note": TUNING_NOTE,
+        "sessions": sessions,
+    }
+    write_file(path, json.dumps(plain(about), indent=2) + "\n")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,97 @@
+"""A chunk of a sweep, trained: from options to rows of the table."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from silodp.engines.checkpoint import Place
+from silodp.engines.execution import Reporter
+from silodp.errors import SilodpError
+from silodp.methods import METHOD_OPTIONS
+from silodp.prepare import Loaded, Prepared, load, prepare_loaded
+from silodp.run_results import over_silos
+from silodp.runs import metrics_of, train
+from silodp.sweeps.chunks import Chunk, data_key
+from silodp.sweeps.table import Row
+from silodp.training_run import TrainingRun, Watch
+
+
+class Trainer:
+    """Trains chunks one after the other; records are loaded once for all that share them."""
+
+    def __init__(self):
+        self._key, self._loaded = (), Loaded([], None)  # type: ignore[arg-type]
+
+    def loaded(self, chunk: Chunk, reporter: Reporter) -> Loaded:
+        """The records of a chunk: those of the last one, if they are the same."""
+        first = chunk.asked[0]
+        if self._key != data_key(first):
+            self._loaded = load(first, None, reporter)
+            self._key = data_key(first)
+        return self._loaded
+
+
+@contextmanager
+def naming(chunk: Chunk) -> Iterator[None]:
+    """An error says which runs it is about, and that the others are kept."""
+    try:
+        yield
+    except SilodpError as error:
+        first = chunk.points[0].options
+        raise SilodpError(
+            f"Runs of {first.method} on {first.data}: {error} What is finished is kept: correct "
+            "the sweep, and the same command goes on."
+        ) from None
+
+
+def train_chunk(
+    chunk: Chunk,
+    loaded: Loaded,
+    columns: Sequence[str],
+    history: bool,
+    place: Place | None,
+    reporter: Reporter,
+) -> list[Row]:
+    """The rows of every run in the chunk; `place` keeps an unfinished one."""
+    watch = Watch(reporter)
+    prepared = prepare_loaded(chunk.asked, loaded, None, watch)
+    training = train(prepared, place, watch)
+    return [
+        row
+        for number, point in enumerate(chunk.points)
+        for row in _rows(prepared, training, number, point.run, columns, history)
+    ]
+
+
+def _rows(
+    prepared: Prepared,
+    training: TrainingRun,
+    number: int,
+    run: str,
+    columns: Sequence[str],
+    history: bool,
+) -> list[Row]:
+    asked, plans = prepared.asked[number], prepared.plans[number]
+    has = prepared.method.option_names
+    options = {
+        name: getattr(asked, name) for name in columns if name not in METHOD_OPTIONS or name in has
+    }
+    values = over_silos(metrics_of(prepared, training, number), prepared.federations)
+    rounds = training.execution.rounds
+    shown = range(len(rounds)) if history else [len(rounds) - 1]
+    return [
+        Row(
+            run=run,
+            options=options,
+            seed=seed,
+            round=rounds[at],
+            metric=prepared.federations[0].metric,
+            value=float(values[at, place]),
+            epsilon_spent=float(max(plan.epsilon for plan in plans)),
+            noise_multiplier=float(np.median([plan.noise_multiplier for plan in plans])),
+            proven=all(plan.statement()["proven"] for plan in plans),
+        )
+        for place, seed in enumerate(training.seeds)
+        for at in shown
+    ]
