@@ -56,7 +56,7 @@ def save(figure: Figure, path: Path) -> Path:
 def save_both(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes NAME.png and, for print, NAME.pdf; the same figure is the same files."""
     picture = io.BytesIO()
-    # Fonts as outlines that printers take, and no date.
+    # TrueType fonts, as publishers ask for, and no date.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(picture, format="pdf", metadata={"CreationDate": None})
     return [
