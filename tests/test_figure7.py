@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from silodp import theory
-from silodp.experiments.figure7 import (
+from silodp.figures.figure7 import (
     DELTA,
     EPSILON,
     LAMBDAS,

@@ -15,7 +15,7 @@ from silodp.engines.checkpoint import check_writable
 from silodp.errors import SilodpError, one_of
 
 if TYPE_CHECKING:
-    from silodp.experiments.figure7 import Panel
+    from silodp.figures.figure7 import Panel
 
 
 def figure(
@@ -58,8 +58,8 @@ def _figure7(
     accountant: str,
     progress: LiveProgress,
 ) -> tuple[Table, str]:
-    from silodp.experiments.figure7 import make_panels, write_csv
-    from silodp.experiments.figure7_picture import draw_figure7
+    from silodp.figures.figure7 import make_panels, write_csv
+    from silodp.figures.figure7_picture import draw_figure7
 
     panels = make_panels(trials, closed_form, seed, accountant, progress)  # type: ignore[arg-type]
     progress.stage("drawing")

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,20 +17,30 @@ from silodp.result import Result, write_file
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-METRIC_NAMES = {"mse": "test MSE (lower is better)", "accuracy": "test accuracy"}
+METRIC_NAMES = {
+    "mse": "test MSE (lower is better)",
+    "accuracy": "test accuracy (higher is better)",
+}
 
 
 def new_figure(
     width: float, height: float, panels: int = 1, stacked: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """A figure (that needs no screen) with panels side by side, or one above the other."""
+    figure, grid = new_grid(width, height, *((panels, 1) if stacked else (1, panels)))
+    return figure, [axes for row in grid for axes in row]
+
+
+def new_grid(
+    width: float, height: float, rows: int, columns: int
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure (that needs no screen) with rows of panels."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    rows, columns = (panels, 1) if stacked else (1, panels)
-    all_axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for axes in all_axes:
+    grid = figure.subplots(rows, columns, squeeze=False).tolist()
+    for axes in (axes for row in grid for axes in row):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, all_axes
+    return figure, grid
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -40,6 +51,18 @@ def save(figure: Figure, path: Path) -> Path:
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(picture, dpi=160, format="png")
     return write_file(path, picture.getvalue())
+
+
+def save_both(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Writes NAME.png and, for print, NAME.pdf; the same figure is the same files."""
+    picture = io.BytesIO()
+    # TrueType fonts, as publishers ask for, and no date.
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(picture, format="pdf", metadata={"CreationDate": None})
+    return [
+        save(figure, folder / f"{name}.png"),
+        write_file(folder / f"{name}.pdf", picture.getvalue()),
+    ]
 
 
 def draw_history(results: Sequence[Result], path: Path) -> Path:

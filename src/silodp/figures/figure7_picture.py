@@ -1,6 +1,5 @@
 """Figure 7, drawn: three panels, one legend below them."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
-from silodp.experiments.figure7 import EPSILON, MEAN_TRIALS, RECORDS, SILOS, Errors, Panel
-from silodp.experiments.pictures import COLOURS, new_figure, save
-from silodp.result import write_file
+from silodp.experiments.pictures import COLOURS, new_figure, save_both
+from silodp.figures.figure7 import EPSILON, MEAN_TRIALS, RECORDS, SILOS, Errors, Panel
 
 _HETEROGENEITY = ("low", "moderate", "high")
 # Of tuned curves, the cheapest first: from dark to light, which is an order in grey as well.
@@ -34,14 +32,7 @@ def draw_figure7(panels: list[Panel], out: Path) -> list[Path]:
     )
     handles, names = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize="small")
-    picture = io.BytesIO()
-    # No date: the same figure is the same file.
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(picture, format="pdf", metadata={"CreationDate": None})
-    return [
-        save(figure, out / "figure7.png"),
-        write_file(out / "figure7.pdf", picture.getvalue()),
-    ]
+    return save_both(figure, out, "figure7")
 
 
 def _draw(axes: Axes, panel: Panel) -> None:

@@ -1,0 +1,47 @@
+"""Rotated & Masked MNIST: privacy against utility, a drawing for each mask ratio.
+
+Rotations make clusters of silos, masks make silos of a cluster differ: from left to right, silos
+have less in common.
+"""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from silodp.experiments.pictures import new_grid
+from silodp.figures.definition import Definition
+from silodp.figures.panels import letter, shown_panels
+from silodp.figures.settings import as_numbers, values_of, where
+from silodp.figures.style import legend_below
+from silodp.figures.tradeoffs import best_points, draw_tradeoff
+
+_LEVEL = "mask_ratio"
+
+
+def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The points drawn: x is epsilon, and `mask_ratio` says which drawing they are in."""
+    panels = shown_panels(definition, tables)
+    return as_numbers(
+        (panel.name, best_points(tables[panel.name], also_by=(_LEVEL,))) for panel in panels
+    )
+
+
+def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
+    """A row for each panel, a column for each mask ratio."""
+    points = numbers(definition, tables)
+    panels = shown_panels(definition, tables)
+    levels = values_of(points, _LEVEL)
+    rows, columns = len(panels), len(levels)
+    figure, grid = new_grid(max(5.0, 3.2 * columns), 3.1 * rows + 1.1, rows, columns)
+    for panel, row in zip(panels, grid, strict=True):
+        for number, (axes, level) in enumerate(zip(row, levels, strict=True)):
+            mine = where(points, **{"panel": panel.name, _LEVEL: level})
+            draw_tradeoff(axes, mine)
+            title = (
+                f"{panel.title}, masked {100 * level:g} %" if level else f"{panel.title}, no mask"
+            )
+            axes.set_title(letter(number, columns) + title, fontsize=10)
+            if number:
+                axes.set_ylabel("")
+    figure.suptitle(definition.title, fontsize=11)
+    legend_below(figure, [axes for row in grid for axes in row], columns=5)
+    return figure

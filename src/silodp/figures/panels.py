@@ -1,0 +1,22 @@
+"""Which panels of a figure are drawn, and their letters."""
+
+from collections.abc import Container
+
+from silodp.errors import SilodpError
+from silodp.figures.definition import Definition, Panel
+
+
+def shown_panels(definition: Definition, tables: Container[str]) -> list[Panel]:
+    """Those with a table: where data are missing, the others are drawn."""
+    panels = [panel for panel in definition.panels if panel.name in tables]
+    if not panels:
+        expected = ", ".join(panel.name for panel in definition.panels)
+        raise SilodpError(
+            f"Figure {definition.name!r}: no panel has results: train one of {expected}."
+        )
+    return panels
+
+
+def letter(number: int, count: int) -> str:
+    """Before a drawing's title, as in the paper: "(a) "; nothing if it is the only one."""
+    return f"({chr(ord('a') + number)}) " if count > 1 else ""
