@@ -11,6 +11,10 @@ class SilodpError(ValueError):
     """
 
 
+class DataMissingError(SilodpError):
+    """The files of a data set are not there: the sentence says how to get them."""
+
+
 def by_closeness(name: str, names: Iterable[str]) -> list[str]:
     """The names, the one most like `name` first."""
 

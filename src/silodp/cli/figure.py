@@ -1,5 +1,7 @@
 """`silodp figure`: figures of the paper, computed and drawn anew."""
 
+import csv
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,46 +10,132 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from silodp.cli.options import Overwrite, Quiet
 from silodp.cli.run import LiveProgress
+from silodp.cli.sweep import SweepProgress
 from silodp.cli.terminal import safe
 from silodp.cli.theory import check_trials
 from silodp.engines.checkpoint import check_writable
-from silodp.errors import SilodpError, one_of
+from silodp.errors import DataMissingError, SilodpError, one_of
+from silodp.figures.definition import SCALES, load, names
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from silodp.figures.figure7 import Panel
+
+_COST_OF_TUNING = "7"
+_MOST_COLUMNS = 10
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="Which one: 7.")],
+    name: Annotated[str, typer.Argument(help="2 to 7, one of the appendix, list, or all.")],
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="quick (seconds to minutes), hour (what two cores do in an hour) or paper (all of "
+            "its grid; with images that takes days)."
+        ),
+    ] = "quick",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the picture and its numbers (runs/figure7).")
+        Path | None,
+        typer.Option(help="Folder for pictures, numbers and tables (runs/figureNAME-SCALE)."),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Repetitions of each simulation.")] = 500,
-    seed: Annotated[int, typer.Option(help="Of the simulations.")] = 0,
+    overwrite: Overwrite = False,
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to train on.")] = None,
+    trials: Annotated[int, typer.Option(help="Repetitions of each simulation (7).")] = 500,
+    seed: Annotated[int, typer.Option(help="Of the simulations (7).")] = 0,
     closed_form: Annotated[
-        bool, typer.Option("--closed-form", help="Curves by formula, not by simulation.")
+        bool, typer.Option("--closed-form", help="Curves by formula, not by simulation (7).")
     ] = False,
     accountant: Annotated[
-        str, typer.Option(help="rdp, as in the paper, or best: the tightest that is proven.")
+        str, typer.Option(help="rdp, as in the paper, or best: the tightest that is proven (7).")
     ] = "rdp",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what is drawn as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Draws a figure of the paper. 7: what it costs in privacy to tune lambda."""
-    if name not in _FIGURES:
-        raise SilodpError(f"Figure {name!r} is unknown: give {one_of(name, _FIGURES)}.")
+    """Draws figures of the paper: trains what they show, and writes PNG, PDF and CSV.
+
+    After an interruption the same command goes on. `silodp figure list` tells what there is.
+    """
+    known = sorted({*names(), _COST_OF_TUNING}, key=_in_order)
+    if name == "list":
+        _list(known)
+        return
+    if name not in (*known, "all"):
+        raise SilodpError(
+            f"Figure {name!r} is unknown: give {one_of(name, (*known, 'list', 'all'))}."
+        )
+    if scale not in SCALES:
+        raise SilodpError(f"--scale is {scale!r}: choose {one_of(scale, SCALES)}.")
     check_trials(trials, seed, least=2)
     if accountant not in ("rdp", "best"):
         raise SilodpError(f"--accountant is {accountant!r}: choose rdp or best.")
-    folder = Path(f"runs/figure{name}") if out is None else out
-    check_writable(folder)  # before the work, not after
-    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
-        table, reading = _FIGURES[name](folder, trials, closed_form, seed, accountant, progress)
-    if not quiet:
-        Console(highlight=False).print(table)
+    chosen = known if name == "all" else [name]
+    missing: dict[str, str] = {}
+    for one in chosen:
+        folder = Path("runs") if out is None else out
+        if out is None or name == "all":
+            folder /= f"figure{one}" + ("" if one == _COST_OF_TUNING else f"-{scale}")
+        check_writable(folder)  # before the work, not after
+        if one == _COST_OF_TUNING:
+            _figure7(folder, trials, closed_form, seed, accountant, as_json, quiet)
+        else:
+            missing |= _trained(one, scale, folder, overwrite, ray, as_json, quiet)
+    if missing and not quiet:
+        words = Console(stderr=True, highlight=False, soft_wrap=True)
+        words.print("[yellow]Not drawn, because data are missing:[/]")
+        for panel, remedy in missing.items():
+            words.print(f"  {safe(panel)}: {safe(remedy)}")
+
+
+def _in_order(name: str) -> tuple[bool, str]:
+    return not name.isdigit(), name
+
+
+def _list(known: list[str]) -> None:
+    table = Table("figure", "what it shows", "of the paper", box=box.SIMPLE_HEAD)
+    for name in known:
+        if name == _COST_OF_TUNING:
+            table.add_row("7", "What it costs in privacy to tune lambda", "Figure 7")
+        else:
+            definition = load(name)
+            table.add_row(name, definition.title, definition.paper or "ours")
+    Console().print(table)
+
+
+def _trained(
+    name: str,
+    scale: str,
+    folder: Path,
+    overwrite: bool,
+    ray: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> dict[str, str]:
+    """Makes one figure; returns what is missing, by panel."""
+    from silodp.figures.make import make_figure
+    from silodp.result import plain
+
+    definition = load(name)
+    with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
+        progress.begin(f"figure {name}")
+        made = make_figure(
+            definition, scale, folder, overwrite=overwrite, ray=ray, reporter=progress
+        )
+    if not made.files:
+        raise DataMissingError(" ".join(made.missing.values()))
+    if as_json:
+        typer.echo(json.dumps(plain(made.numbers.to_dict(orient="records")), indent=2))
+    elif not quiet:
+        Console(highlight=False).print(_means(definition.title, made.numbers))
         words = Console(highlight=False, soft_wrap=True)
-        words.print(reading)
-        words.print(f"Written to {safe(str(folder))}")
+        words.print(
+            f"{safe(definition.caption)}\n{made.runs} runs, {made.seconds:.0f} s of training. What "
+            "it cost to choose the best settings is not in epsilon.\nWritten to "
+            f"{', '.join(safe(str(file)) for file in made.files)}"
+        )
+    return {f"figure {name}, {panel}": remedy for panel, remedy in made.missing.items()}
 
 
 def _figure7(
@@ -56,16 +144,24 @@ def _figure7(
     closed_form: bool,
     seed: int,
     accountant: str,
-    progress: LiveProgress,
-) -> tuple[Table, str]:
+    as_json: bool,
+    quiet: bool,
+) -> None:
     from silodp.figures.figure7 import make_panels, write_csv
     from silodp.figures.figure7_picture import draw_figure7
 
-    panels = make_panels(trials, closed_form, seed, accountant, progress)  # type: ignore[arg-type]
-    progress.stage("drawing")
-    write_csv(panels, out / "figure7.csv")
-    draw_figure7(panels, out)
-    return _summary(panels), _reading(panels)
+    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
+        panels = make_panels(trials, closed_form, seed, accountant, progress)  # type: ignore[arg-type]
+        progress.stage("drawing")
+        numbers = write_csv(panels, out / "figure7.csv")
+        draw_figure7(panels, out)
+    if as_json:
+        typer.echo(json.dumps(list(csv.DictReader(numbers.open(encoding="utf-8"))), indent=2))
+    elif not quiet:
+        Console(highlight=False).print(_summary(panels))
+        words = Console(highlight=False, soft_wrap=True)
+        words.print(_reading(panels))
+        words.print(f"Written to {safe(str(out))}")
 
 
 def _summary(panels: "list[Panel]") -> Table:
@@ -110,4 +206,17 @@ def _reading(panels: "list[Panel]") -> str:
     )
 
 
-_FIGURES = {"7": _figure7}
+def _means(title: str, numbers: "pd.DataFrame") -> Table:
+    """The means that are drawn, curves down and x across; of many x some, the last among them."""
+    apart = [name for name in ("panel", "epsilon") if numbers[name].nunique() > 1]
+    places = sorted(numbers["x"].unique())
+    if (numbers["x"] == numbers["epsilon"]).all():
+        apart = [name for name in apart if name != "epsilon"]
+    step = max(1, -(-len(places) // _MOST_COLUMNS))
+    shown = places[::-1][::step][::-1]
+    table = Table(*apart, "curve", *(f"{x:g}" for x in shown), title=title, box=box.SIMPLE_HEAD)
+    for key, same in numbers.groupby([*apart, "curve"], sort=False):
+        means = dict(zip(same["x"], same["mean"], strict=True))
+        cells = [f"{means[x]:.4g}" if x in means else "" for x in shown]
+        table.add_row(*(safe(str(part)) for part in key), *cells)
+    return table

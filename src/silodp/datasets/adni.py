@@ -31,7 +31,7 @@ from silodp.datasets.images import (
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper
 from silodp.datasets.split import MAX_SEED, authors_seed, split_silo
-from silodp.errors import SilodpError
+from silodp.errors import DataMissingError, SilodpError
 from silodp.federation import Federation, Records, Silo
 
 IMAGE_FOLDER = "adni_data2"
@@ -173,7 +173,7 @@ def _find(data_dir: Path | None) -> tuple[Path, Path]:
         homes.insert(0, data_dir.expanduser())
     home = next((home for home in homes if home.is_dir()), None)
     if home is None:
-        raise SilodpError(
+        raise DataMissingError(
             f"Data set 'adni' was not found at {', '.join(map(str, homes))}: {BY_HAND}."
         )
     label_file = _label_file(home)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from silodp.cache import cache_dir
 from silodp.datasets.bounded_files import read_bounded
-from silodp.errors import SilodpError
+from silodp.errors import DataMissingError, SilodpError
 
 TIMEOUT = 30.0  # seconds without an answer
 CHUNK = 1 << 18
@@ -104,7 +104,7 @@ def find_file(dataset: str, names: str | Sequence[str], data_dir: Path | None = 
         str(place) for folder in folders for place in candidates(dataset, "", folder)
     )
     others = " (also looked for under its other names)" if len(names) > 1 else ""
-    raise SilodpError(
+    raise DataMissingError(
         f"Data set {dataset!r}: {names[0]} was not found in {', '.join(looked)}{others}: fetch it "
         f"with `silodp data get {dataset}`, or put it into one of these."
     )

@@ -11,7 +11,7 @@ from silodp.prepare import Loaded
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.grid import Sweep
 from silodp.sweeps.table import Row
-from silodp.sweeps.training import Trainer, naming, train_chunk
+from silodp.sweeps.training import Loader, naming, train_chunk
 
 # A worker trains on one core; more chunks than there are workers wait in line, so that none idles.
 CORES_OF_A_CHUNK = 1
@@ -19,14 +19,14 @@ WAITING = 2
 
 
 def train_on_ray(
-    address: str, chunks: list[Chunk], sweep: Sweep, reporter: Any
+    address: str, chunks: list[Chunk], sweep: Sweep, loader: Loader, reporter: Reporter
 ) -> Iterator[tuple[Chunk, list[Row]]]:
     """Each chunk with its rows, in the order in which the workers finish."""
     ray = _connected(address)
     try:
         train = ray.remote(num_cpus=CORES_OF_A_CHUNK, max_retries=3)(_train)
         most = WAITING + int(ray.cluster_resources().get("CPU", 1)) // CORES_OF_A_CHUNK
-        sender = _Sender(ray)
+        sender = _Sender(ray, loader)
         running: dict[Any, Chunk] = {}
         waiting = iter(chunks)
         while True:
@@ -47,15 +47,15 @@ def train_on_ray(
 class _Sender:
     """Puts records where workers find them, once for all chunks that share them."""
 
-    def __init__(self, ray: Any):
-        self._ray, self._trainer = ray, Trainer()
+    def __init__(self, ray: Any, loader: Loader):
+        self._ray, self._loader = ray, loader
         self._key, self._sent = (), None
 
     def sent(self, chunk: Chunk, reporter: Reporter) -> Any:
         key = data_key(chunk.asked[0])
         if self._key != key:
             with naming(chunk):
-                self._sent = self._ray.put(self._trainer.loaded(chunk, reporter))
+                self._sent = self._ray.put(self._loader.loaded(chunk, reporter))
             self._key = key
         return self._sent
 

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from silodp.engines.checkpoint import Place, check_writable
 from silodp.engines.execution import Reporter
@@ -18,7 +18,7 @@ from silodp.sweeps.best import TUNING_NOTE
 from silodp.sweeps.chunks import Chunk, make_chunks
 from silodp.sweeps.grid import Sweep
 from silodp.sweeps.table import TABLE_FILE, Row, Table, read_table
-from silodp.sweeps.training import Trainer, naming, train_chunk
+from silodp.sweeps.training import Loader, naming, train_chunk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,14 +64,16 @@ def run_sweep(
         done = sweep.runs - sum(chunk.runs for chunk in chunks)
         began = time.perf_counter()
         reporter.swept(done, sweep.runs, None)
-        for chunk, rows in _trained(sweep, chunks, out, ray, reporter, done):
+        loader = Loader()
+        for chunk, rows in _trained(sweep, chunks, out, ray, loader, reporter, done):
             table.add(rows)
             done += chunk.runs
             shutil.rmtree(_folder(out, chunk), ignore_errors=True)
             reporter.swept(done, sweep.runs, None)
         table.sort([point.run for point in sweep.points])
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
-        _tell(sweep, out, sum(chunk.runs for chunk in chunks), time.perf_counter() - began)
+        trained = sum(chunk.runs for chunk in chunks)
+        _tell(sweep, out, trained, time.perf_counter() - began, loader.seen)
     finally:
         table.close()
     return read_table(out)
@@ -93,6 +95,7 @@ def _trained(
     chunks: list[Chunk],
     out: Path,
     ray: str | None,
+    loader: Loader,
     reporter: SweepReporter,
     done: int,
 ) -> Iterator[tuple[Chunk, list[Row]]]:
@@ -100,14 +103,13 @@ def _trained(
     if ray is not None:
         from silodp.sweeps.ray_cluster import train_on_ray
 
-        yield from train_on_ray(ray, chunks, sweep, reporter)
+        yield from train_on_ray(ray, chunks, sweep, loader, reporter)
         return
-    trainer = Trainer()
     for chunk in chunks:
         watch = _Within(reporter, done, sweep.runs, chunk)
         place = Place(_folder(out, chunk), resume=True)
         with naming(chunk):
-            loaded = trainer.loaded(chunk, watch)
+            loaded = loader.loaded(chunk, watch)
             rows = train_chunk(chunk, loaded, sweep.columns, sweep.history, place, watch)
         yield chunk, rows
         done += chunk.runs
@@ -141,13 +143,22 @@ def _folder(out: Path, chunk: Chunk) -> Path:
     return out / _UNFINISHED / hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
-def _tell(sweep: Sweep, out: Path, trained: int, seconds: float) -> None:
-    """What the table is of: each session that added to it, with versions and time."""
+def read_about(out: Path) -> dict[str, Any]:
+    """What is known of a table besides its rows: sessions, and the data; {} if nothing is."""
     path = out / ABOUT_FILE
-    sessions = []
     if path.exists():
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # of no importance
-            sessions = list(json.loads(path.read_text(encoding="utf-8"))["sessions"])
+        with contextlib.suppress(OSError, ValueError):
+            about = json.loads(path.read_text(encoding="utf-8"))
+            return about if isinstance(about, dict) else {}
+    return {}
+
+
+def _tell(
+    sweep: Sweep, out: Path, trained: int, seconds: float, seen: dict[str, dict[str, int]]
+) -> None:
+    """What the table is of: each session that added to it, with versions and time."""
+    before = read_about(out)
+    sessions = before.get("sessions", [])
     if trained:
         sessions.append(
             {"runs": trained, "seconds": seconds, "cores": _cores(), "versions": versions()}
@@ -157,9 +168,10 @@ def _tell(sweep: Sweep, out: Path, trained: int, seconds: float) -> None:
         "settings": len(sweep.points),
         "columns": ["run", *sweep.columns],
         "note": TUNING_NOTE,
+        "data": before.get("data", {}) | seen,
         "sessions": sessions,
     }
-    write_file(path, json.dumps(plain(about), indent=2) + "\n")
+    write_file(out / ABOUT_FILE, json.dumps(plain(about), indent=2) + "\n")
 
 
 def _cores() -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from silodp.engines.checkpoint import Place
 from silodp.engines.execution import Reporter
-from silodp.errors import SilodpError
+from silodp.errors import DataMissingError, SilodpError
 from silodp.methods import METHOD_OPTIONS
 from silodp.prepare import Loaded, Prepared, load, prepare_loaded
 from silodp.run_results import over_silos
@@ -17,11 +17,16 @@ from silodp.sweeps.table import Row
 from silodp.training_run import TrainingRun, Watch
 
 
-class Trainer:
-    """Trains chunks one after the other; records are loaded once for all that share them."""
+class Loader:
+    """Loads the records of chunks, once for all that share them and follow each other.
+
+    Attributes:
+      seen: of each data set: `silos`, and the `least` and `most` training records of one.
+    """
 
     def __init__(self):
         self._key, self._loaded = (), Loaded([], None)  # type: ignore[arg-type]
+        self.seen: dict[str, dict[str, int]] = {}
 
     def loaded(self, chunk: Chunk, reporter: Reporter) -> Loaded:
         """The records of a chunk: those of the last one, if they are the same."""
@@ -29,7 +34,17 @@ class Trainer:
         if self._key != data_key(first):
             self._loaded = load(first, None, reporter)
             self._key = data_key(first)
+            self._see(first.data)
         return self._loaded
+
+    def _see(self, data: str) -> None:
+        counts = self._loaded.federations[0].unit_counts
+        known = self.seen.get(data, {"silos": 0, "least": int(counts.min()), "most": 0})
+        self.seen[data] = {
+            "silos": max(known["silos"], len(counts)),
+            "least": min(known["least"], int(counts.min())),
+            "most": max(known["most"], int(counts.max())),
+        }
 
 
 @contextmanager
@@ -37,6 +52,8 @@ def naming(chunk: Chunk) -> Iterator[None]:
     """An error says which runs it is about, and that the others are kept."""
     try:
         yield
+    except DataMissingError:
+        raise
     except SilodpError as error:
         first = chunk.points[0].options
         raise SilodpError(

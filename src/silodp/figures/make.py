@@ -1,0 +1,91 @@
+"""A figure from start to end: its sweeps run (or gone on with), numbers written, picture drawn."""
+
+import shutil
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+
+from silodp.engines.checkpoint import check_writable
+from silodp.errors import DataMissingError
+from silodp.experiments.pictures import save_both
+from silodp.figures.definition import Definition, Panel
+from silodp.result import write_file
+from silodp.sweeps.grid import sweep_of
+from silodp.sweeps.sweeping import SweepReporter, read_about, run_sweep
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of a figure.
+
+    Attributes:
+      files: pictures and numbers; none if no panel has data.
+      numbers: what is drawn.
+      missing: of each panel without data, what to do about it.
+      seconds: that the sweeps took, in all sessions.
+      runs: that they hold.
+    """
+
+    files: list[Path]
+    numbers: pd.DataFrame
+    missing: dict[str, str]
+    seconds: float
+    runs: int
+
+
+def make_figure(
+    definition: Definition,
+    scale: str,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    ray: str | None = None,
+    reporter: SweepReporter | None = None,
+) -> Made:
+    """Runs the sweep of each panel whose data are there, and draws what has come of them.
+
+    Each panel has a folder of its own in `out`, with its table; what is finished is not run again.
+    """
+    check_writable(out)
+    tables: dict[str, pd.DataFrame] = {}
+    missing: dict[str, str] = {}
+    panels, seconds = [], 0.0
+    for panel in definition.panels:
+        folder = out / panel.name
+        where = f"Figure {definition.name}, panel {panel.name}"
+        sweep = sweep_of(panel.at(scale), where, Path())
+        try:
+            table = run_sweep(sweep, folder, overwrite=overwrite, ray=ray, reporter=reporter)
+        except DataMissingError as error:
+            missing[panel.title] = str(error)
+            shutil.rmtree(folder, ignore_errors=True)  # holds no run
+            continue
+        tables[panel.name] = table
+        about = read_about(folder)
+        seconds += sum(session["seconds"] for session in about.get("sessions", []))
+        panels.append(_with_counts(panel, about.get("data", {})))
+    if not tables:
+        return Made([], pd.DataFrame(), missing, seconds, 0)
+    shown = replace(definition, panels=tuple(panels))
+    picture = import_module(f"silodp.figures.{definition.picture}")
+    numbers = picture.numbers(shown, tables)
+    name = f"figure{definition.name}" if definition.name.isdigit() else definition.name
+    files = save_both(picture.draw(shown, tables), out, name)
+    files.append(write_file(out / f"{name}.csv", numbers.to_csv(index=False, lineterminator="\n")))
+    return Made(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
+
+
+def runs_in(table: pd.DataFrame) -> int:
+    """How many runs a table holds: settings, each with its seeds."""
+    return len(table[["run", "seed"]].drop_duplicates())
+
+
+def _with_counts(panel: Panel, data: dict[str, dict[str, int]]) -> Panel:
+    """Below the title, how many silos and records: a part of the data is not the whole."""
+    if len(data) != 1:
+        return panel
+    (of,) = data.values()
+    records = f"{of['least']}" if of["least"] == of["most"] else f"{of['least']} to {of['most']}"
+    return replace(panel, title=f"{panel.title}\n({of['silos']} silos of {records} records)")
