@@ -7,6 +7,7 @@ more of them. Each grid, joined with the options above it, spans all combination
 import hashlib
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,7 +24,7 @@ _DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
 # They say which seeds, or where things are kept: not what a run is.
 _NOT_OF_THE_RUN = ("seeds", "first_seed", "no_cache")
 _ONE_VALUE = ("seeds", "first_seed", "ledger", "no_cache", "evaluate_every")
-MOST_POINTS = 1_000_000
+MOST_POINTS = 200_000
 
 
 class Point(NamedTuple):
@@ -86,15 +87,15 @@ def sweep_of(content: Mapping[str, Any], where: str, folder: Path) -> Sweep:
     all_axes = [
         shared | _axes(grid, f"{where}, grid {n + 1}", folder) for n, grid in enumerate(grids)
     ]
+    if sum(math.prod(map(len, axes.values())) for axes in all_axes) > MOST_POINTS:
+        raise SilodpError(
+            f"{where} asks for more than {MOST_POINTS:,} settings: shorten its lists."
+        )
     points: dict[str, Point] = {}
     for axes in all_axes:
         for values in itertools.product(*axes.values()):
             point = _point(dict(zip(axes, values, strict=True)), where)
             points.setdefault(point.run, point)
-            if len(points) > MOST_POINTS:
-                raise SilodpError(
-                    f"{where} asks for more than {MOST_POINTS:,} settings: shorten its lists."
-                )
     named = dict.fromkeys(name for axes in all_axes for name in axes)
     columns = dict.fromkeys(["data", "method", *named])
     return Sweep(

@@ -145,8 +145,11 @@ def read_table(folder: Path | str) -> "pd.DataFrame":
     path = Path(folder) / TABLE_FILE
     if not path.exists():
         raise SilodpError(f"{path} does not exist: give the folder of a sweep.")
-    _checked(path)
-    return pd.read_csv(path, float_precision="round_trip", dtype={"run": str})
+    header, *rows = _checked(path)
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    return pd.DataFrame(
+        {n: list(v) if n == "run" else _values(v) for n, v in zip(header, columns, strict=True)}
+    )
 
 
 def _checked(path: Path) -> list[list[str]]:
@@ -166,6 +169,18 @@ def _checked(path: Path) -> list[list[str]]:
                 "and what it held is run again."
             )
     return rows
+
+
+def _values(cells: Sequence[str]) -> list[Any]:
+    """The values of a column, exactly as they were before they were written."""
+    if set(cells) <= {"True", "False"}:
+        return [cell == "True" for cell in cells]
+    for kind in (int, float):
+        try:
+            return [kind(cell) if cell or kind is int else math.nan for cell in cells]
+        except ValueError:
+            continue
+    return [cell or None for cell in cells]
 
 
 def _cell(value: Any) -> str:
