@@ -15,8 +15,9 @@ import pytest
 import silodp
 from silodp.errors import SilodpError
 from silodp.sweeps import read_sweep, read_table, run_sweep, sweep_of
-from silodp.sweeps.best import best_by_method, over_seeds
+from silodp.sweeps.best import best_by_method
 from silodp.sweeps.chunks import make_chunks
+from silodp.sweeps.settings import over_seeds
 from silodp.sweeps.table import Row, Table
 
 SMALL = {"data": "synthetic", "silos": 3, "rounds": 4, "seeds": 2, "epsilon": 2}
@@ -271,13 +272,13 @@ def test_what_a_run_is_refused_for_names_it_and_keeps_the_rest(tmp_path):
 def test_the_best_of_each_method_by_hand(ran):
     _, _, table = ran
     best = best_by_method(table)
-    assert [tuple(r) for r in best[["epsilon", "method"]].itertuples(index=False)] == [
+    assert [(row["epsilon"], row["method"]) for row in best] == [
         (2.0, "local"),
         (2.0, "mrmtl"),
         (math.inf, "local"),
         (math.inf, "mrmtl"),
     ]
-    for _, chosen in best.iterrows():
+    for chosen in best:
         same = table[
             (table["method"] == chosen["method"]) & (table["epsilon"] == chosen["epsilon"])
         ]
@@ -293,7 +294,7 @@ def test_a_setting_that_diverged_is_never_the_best(table, tmp_path):
     table.add([row("a", 0, value=5.0), row("a", 1, value=5.0)])
     table.add([row("b", 0, value=0.1), row("b", 1, value=math.nan)])
     read = read_table(tmp_path)
-    (best,) = best_by_method(read).to_dict(orient="records")
+    (best,) = best_by_method(read)
     assert (best["run"], best["tried"], best["diverged"]) == ("a", 2, 1)
     assert over_seeds(read)["mean"].isna().tolist() == [False, True]
 
@@ -301,7 +302,7 @@ def test_a_setting_that_diverged_is_never_the_best(table, tmp_path):
 def test_of_accuracies_the_highest_is_the_best(table, tmp_path):
     table.add([row("a", 0, value=0.5)._replace(metric="accuracy")])
     table.add([row("b", 0, value=0.7)._replace(metric="accuracy")])
-    assert best_by_method(read_table(tmp_path))["run"].tolist() == ["b"]
+    assert [row["run"] for row in best_by_method(read_table(tmp_path))] == ["b"]
 
 
 FILE = """

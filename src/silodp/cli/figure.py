@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,13 @@ from rich.table import Table
 
 from silodp.cli.options import Overwrite, Quiet
 from silodp.cli.run import LiveProgress
-from silodp.cli.sweep import SweepProgress
+from silodp.cli.sweep import Reuse, SweepProgress, tables_in
 from silodp.cli.terminal import safe
 from silodp.cli.theory import check_trials
 from silodp.engines.checkpoint import check_writable
 from silodp.errors import DataMissingError, SilodpError, one_of
 from silodp.figures.definition import SCALES, load, names
+from silodp.sweeps.table import TABLE_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _COST_OF_TUNING = "7"
 _MOST_COLUMNS = 10
+_WITHOUT = "without"
+_APART = ("panel", "mask_ratio", "epsilon", "finetune_fraction")  # what tells drawings apart
 
 
 def figure(
@@ -43,6 +47,7 @@ def figure(
     ] = None,
     overwrite: Overwrite = False,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to train on.")] = None,
+    reuse: Reuse = None,
     trials: Annotated[int, typer.Option(help="Repetitions of each simulation (7).")] = 500,
     seed: Annotated[int, typer.Option(help="Of the simulations (7).")] = 0,
     closed_form: Annotated[
@@ -58,20 +63,21 @@ def figure(
 
     After an interruption the same command goes on. `silodp figure list` tells what there is.
     """
-    known = sorted({*names(), _COST_OF_TUNING}, key=_in_order)
+    figures = sorted({*names(), _COST_OF_TUNING}, key=_in_order)
     if name == "list":
-        _list(known)
+        _list(figures)
         return
-    if name not in (*known, "all"):
+    if name not in (*figures, "all"):
         raise SilodpError(
-            f"Figure {name!r} is unknown: give {one_of(name, (*known, 'list', 'all'))}."
+            f"Figure {name!r} is unknown: give {one_of(name, (*figures, 'list', 'all'))}."
         )
     if scale not in SCALES:
         raise SilodpError(f"--scale is {scale!r}: choose {one_of(scale, SCALES)}.")
     check_trials(trials, seed, least=2)
     if accountant not in ("rdp", "best"):
         raise SilodpError(f"--accountant is {accountant!r}: choose rdp or best.")
-    chosen = known if name == "all" else [name]
+    chosen = figures if name == "all" else [name]
+    known = tables_in(reuse)
     missing: dict[str, str] = {}
     for one in chosen:
         folder = Path("runs") if out is None else out
@@ -81,7 +87,9 @@ def figure(
         if one == _COST_OF_TUNING:
             _figure7(folder, trials, closed_form, seed, accountant, as_json, quiet)
         else:
-            missing |= _trained(one, scale, folder, overwrite, ray, as_json, quiet)
+            missing |= _trained(one, scale, folder, overwrite, ray, known, as_json, quiet)
+            # Figures have runs in common: each is trained once.
+            known += sorted(path.parent for path in folder.glob(f"*/{TABLE_FILE}"))
     if missing and not quiet:
         words = Console(stderr=True, highlight=False, soft_wrap=True)
         words.print("[yellow]Not drawn, because data are missing:[/]")
@@ -93,9 +101,9 @@ def _in_order(name: str) -> tuple[bool, str]:
     return not name.isdigit(), name
 
 
-def _list(known: list[str]) -> None:
+def _list(figures: list[str]) -> None:
     table = Table("figure", "what it shows", "of the paper", box=box.SIMPLE_HEAD)
-    for name in known:
+    for name in figures:
         if name == _COST_OF_TUNING:
             table.add_row("7", "What it costs in privacy to tune lambda", "Figure 7")
         else:
@@ -110,6 +118,7 @@ def _trained(
     folder: Path,
     overwrite: bool,
     ray: str | None,
+    reuse: list[Path],
     as_json: bool,
     quiet: bool,
 ) -> dict[str, str]:
@@ -121,7 +130,13 @@ def _trained(
     with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
         progress.begin(f"figure {name}")
         made = make_figure(
-            definition, scale, folder, overwrite=overwrite, ray=ray, reporter=progress
+            definition,
+            scale,
+            folder,
+            overwrite=overwrite,
+            ray=ray,
+            reuse=reuse,
+            reporter=progress,
         )
     if not made.files:
         raise DataMissingError(" ".join(made.missing.values()))
@@ -208,15 +223,31 @@ def _reading(panels: "list[Panel]") -> str:
 
 def _means(title: str, numbers: "pd.DataFrame") -> Table:
     """The means that are drawn, curves down and x across; of many x some, the last among them."""
-    apart = [name for name in ("panel", "epsilon") if numbers[name].nunique() > 1]
-    places = sorted(numbers["x"].unique())
-    if (numbers["x"] == numbers["epsilon"]).all():
+    apart = [name for name in _APART if _varies(numbers, name)]
+    if bool((numbers["x"] == numbers["epsilon"]).to_numpy().all()):
         apart = [name for name in apart if name != "epsilon"]
+    places = sorted(numbers["x"].dropna().unique().tolist())
     step = max(1, -(-len(places) // _MOST_COLUMNS))
     shown = places[::-1][::step][::-1]
-    table = Table(*apart, "curve", *(f"{x:g}" for x in shown), title=title, box=box.SIMPLE_HEAD)
-    for key, same in numbers.groupby([*apart, "curve"], sort=False):
-        means = dict(zip(same["x"], same["mean"], strict=True))
-        cells = [f"{means[x]:.4g}" if x in means else "" for x in shown]
-        table.add_row(*(safe(str(part)) for part in key), *cells)
+    # Methods without what goes across (lambda, say) have one mean.
+    whole = [_WITHOUT] if bool(numbers["x"].isna().to_numpy().any()) else []
+    heads = [*whole, *(f"{x:g}" for x in shown)]
+    table = Table(*apart, "curve", *heads, title=title, box=box.SIMPLE_HEAD)
+    rows: dict[tuple[str, ...], dict[str, float]] = {}
+    for x, mean, *key in zip(*(numbers[n] for n in ("x", "mean", *apart, "curve")), strict=True):
+        means = rows.setdefault(tuple(map(_plain, key)), {})
+        means[_WITHOUT if math.isnan(x) else f"{x:g}"] = mean
+    for key, means in rows.items():
+        cells = [f"{means[head]:.4g}" if head in means else "" for head in heads]
+        table.add_row(*(safe(part) for part in key), *cells)
     return table
+
+
+def _varies(numbers: "pd.DataFrame", name: str) -> bool:
+    return name in numbers.columns and len(numbers[name].unique()) > 1
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:g}"
+    return str(value)

@@ -77,6 +77,19 @@ class SweepProgress(SweepReporter):
         self.swept(known.completed, int(known.total or 0), None)
 
 
+Reuse = Annotated[
+    list[Path] | None,
+    typer.Option(help="Folder of finished sweeps or figures: their runs are not trained again."),
+]
+
+
+def tables_in(reuse: list[Path] | None) -> list[Path]:
+    """All tables in the folders that were given."""
+    from silodp.sweeps.known import tables_below
+
+    return [table for folder in reuse or [] for table in tables_below(folder)]
+
+
 def sweep(
     file: Annotated[Path, typer.Argument(help="TOML file: options, each a value or a list.")],
     out: Annotated[
@@ -89,6 +102,7 @@ def sweep(
     ray: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster to do the work: host:port or auto.")
     ] = None,
+    reuse: Reuse = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the best of each method as JSON.")
     ] = False,
@@ -112,50 +126,63 @@ def sweep(
     folder = Path("runs") / file.stem if out is None else out
     with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
         progress.begin(file.stem)
-        table = run_sweep(asked, folder, overwrite=overwrite, ray=ray, reporter=progress)
+        table = run_sweep(
+            asked,
+            folder,
+            overwrite=overwrite,
+            ray=ray,
+            reuse=tables_in(reuse),
+            reporter=progress,
+        )
     best = best_by_method(table)
     if parquet:
         table.to_parquet(folder / "results.parquet", index=False)
     if as_json:
-        typer.echo(json.dumps(plain(best.to_dict(orient="records")), indent=2))
+        typer.echo(json.dumps(plain(best), indent=2))
     elif not quiet:
         print_best(best, table)
         words = Console(highlight=False, soft_wrap=True)
         words.print(f"{asked.runs} runs in {safe(str(folder))}")
 
 
-def print_best(best: "pd.DataFrame", table: "pd.DataFrame") -> None:
+def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
     """The best setting of each method, by what the sweep spans; and what epsilon leaves out."""
     from silodp.sweeps.best import TUNED, TUNING_NOTE
-    from silodp.sweeps.table import MEASURED
+    from silodp.sweeps.settings import LOWER_IS_BETTER, options_of
 
-    options = [name for name in table.columns if name not in (*MEASURED, "run")]
-    spans = [name for name in options if name not in TUNED and name != "method"]
-    apart = [name for name in spans if best[name].nunique(dropna=False) > 1]
-    tuned = [name for name in options if name in TUNED and table[name].nunique() > 1]
-    metric = best["metric"].iloc[0]
-    better = "lower" if metric == "mse" else "higher"
-    title = f"test {metric} ({better} is better)"
-    shown = Table(*apart, "method", title, "best of", *tuned, box=box.SIMPLE_HEAD)
-    digits = 5 if metric == "mse" else 4
-    for _, row in best.iterrows():
-        error = row["standard_error"]
-        spread = "(one seed)" if math.isnan(error) else f"± {error:.{digits}f}"
-        value = "diverged" if math.isnan(row["mean"]) else f"{row['mean']:.{digits}f} {spread}"
-        shown.add_row(
-            *(_text(row[name]) for name in apart),
-            safe(row["method"]),
-            value,
-            f"{row['tried']}" + (f", {row['diverged']} diverged" if row["diverged"] else ""),
-            *(_text(row[name]) for name in tuned),
-        )
-    Console().print(shown)
+    options = options_of(table)
+    varies = {name for name in options if len(table[name].unique()) > 1}
+    apart = [name for name in options if name in varies and name not in (*TUNED, "method")]
+    tuned = [name for name in options if name in varies and name in TUNED]
+    for metric in dict.fromkeys(row["metric"] for row in best):
+        better = "lower" if LOWER_IS_BETTER[metric] else "higher"
+        title = f"test {metric} ({better} is better)"
+        shown = Table(*apart, "method", title, "best of", *tuned, box=box.SIMPLE_HEAD)
+        digits = 5 if metric == "mse" else 4
+        for row in (row for row in best if row["metric"] == metric):
+            diverged = f", {row['diverged']} diverged" if row["diverged"] else ""
+            shown.add_row(
+                *(_text(row[name]) for name in apart),
+                safe(row["method"]),
+                _mean(row, digits),
+                f"{row['tried']}{diverged}",
+                *(_text(row[name]) for name in tuned),
+            )
+        Console().print(shown)
     words = Console(highlight=False, soft_wrap=True)
     words.print("± is one standard error over seeds.")
-    if (best["tried"] > 1).any():
+    if any(row["tried"] > 1 for row in best):
         words.print(f"[yellow]Note:[/] {TUNING_NOTE}.")
-    if not best["proven"].all() and (best["epsilon_spent"] < math.inf).any():
+    if any(not row["proven"] and row["epsilon_spent"] < math.inf for row in best):
         words.print("[yellow]Epsilon is not proven[/] for some of them: silodp run says why.")
+
+
+def _mean(row: dict[str, Any], digits: int) -> str:
+    if math.isnan(row["mean"]):
+        return "diverged"
+    error = row["standard_error"]
+    spread = "(one seed)" if math.isnan(error) else f"± {error:.{digits}f}"
+    return f"{row['mean']:.{digits}f} {spread}"
 
 
 def _text(value: Any) -> str:

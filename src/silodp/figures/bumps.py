@@ -14,16 +14,7 @@ from matplotlib.figure import Figure
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.panels import letter, shown_panels
-from silodp.figures.settings import (
-    as_numbers,
-    at_last_round,
-    best_of,
-    over_seeds,
-    select,
-    values_of,
-    where,
-    with_curves,
-)
+from silodp.figures.settings import as_numbers, settings_of
 from silodp.figures.style import (
     budget,
     draw_band,
@@ -34,6 +25,7 @@ from silodp.figures.style import (
     metric_label,
     scale_metric,
 )
+from silodp.sweeps.settings import best_of, select, values_of, where
 
 _IN_A_ROW = 3
 
@@ -48,7 +40,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
 def _points(table: pd.DataFrame) -> pd.DataFrame:
     if "lam" not in table.columns:
         table = table.assign(lam=math.nan)
-    settings = over_seeds(at_last_round(with_curves(table)))
+    settings = settings_of(table)
     points = best_of(settings, ("curve", "epsilon", "lam"))
     stars = best_of(select(points, points["lam"].notna()), ("curve", "epsilon")).index
     return points.assign(x=points["lam"], star=points.index.isin(stars))

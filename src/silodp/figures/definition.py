@@ -1,19 +1,21 @@
 """Definitions of figures: what is trained for each panel, and which picture is made of it.
 
 Each is a TOML file in `definitions/`. A panel holds a sweep at the paper's scale, and what of it is
-replaced at smaller scales:
+replaced at smaller scales; what all panels share stands above them:
 
-    [[panels]]
-    name = "school"
-    title = "School"
-    [panels.sweep]             # options of runs: a value, or a list of values to try
+    [sweep]                    # options of runs: a value, or a list of values to try
     data = "school"
-    [[panels.sweep.grid]]      # a part with options of its own, beside those above
+    [[sweep.grid]]             # a part with options of its own, beside those above
     method = ["mrmtl", "ditto"]
     lam = [0.1, 1]
-    [panels.quick]             # replaces options wherever the sweep sets them
+    [quick]                    # replaces options wherever the sweep sets them
     lam = [1]
     method = ["mrmtl"]         # keeps these methods alone
+    [[panels]]
+    name = "train-50"
+    title = "50 % for training"
+    [panels.sweep]             # of this panel: beside the shared options, or in their place
+    test_fraction = 0.5
 """
 
 import tomllib
@@ -107,11 +109,12 @@ def parse(name: str, text: str) -> Definition:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SilodpError(f"{where} is no TOML ({error}): mend it.") from error
+    shared = {part: content.pop(part, {}) for part in ("sweep", "hour", "quick")}
     _check_fields(where, content, Definition, given={"name"})
     if content["picture"] not in PICTURES:
         known = one_of(str(content["picture"]), PICTURES)
         raise SilodpError(f"{where}: picture is {content['picture']!r}: use {known}.")
-    panels = tuple(_panel(where, panel) for panel in content["panels"])
+    panels = tuple(_panel(where, _joined(shared, panel)) for panel in content["panels"])
     panel_names = [panel.name for panel in panels]
     if not panels or len(set(panel_names)) < len(panels):
         raise SilodpError(
@@ -142,6 +145,12 @@ def replace_options(sweep: Mapping[str, Any], replaced: Mapping[str, Any]) -> Sw
     if _GRID in common:
         common[_GRID] = [part for part in grid if part.get("method") != []]
     return common
+
+
+def _joined(shared: Mapping[str, Sweep], panel: Mapping[str, Any]) -> dict[str, Any]:
+    """What a panel holds, beside what all do."""
+    parts = {part: shared[part] | panel.get(part, {}) for part in shared}
+    return dict(panel) | {part: options for part, options in parts.items() if options}
 
 
 def _panel(where: str, content: Mapping[str, Any]) -> Panel:

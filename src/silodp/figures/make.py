@@ -1,6 +1,7 @@
 """A figure from start to end: its sweeps run (or gone on with), numbers written, picture drawn."""
 
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +12,12 @@ from silodp.engines.checkpoint import check_writable
 from silodp.errors import DataMissingError
 from silodp.experiments.pictures import save_both
 from silodp.figures.definition import Definition, Panel
+from silodp.figures.settings import settings_of
 from silodp.result import write_file
+from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import sweep_of
-from silodp.sweeps.sweeping import SweepReporter, read_about, run_sweep
+from silodp.sweeps.settings import options_of
+from silodp.sweeps.sweeping import SweepReporter, run_sweep
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,13 @@ def make_figure(
     *,
     overwrite: bool = False,
     ray: str | None = None,
+    reuse: Collection[Path] = (),
     reporter: SweepReporter | None = None,
 ) -> Made:
     """Runs the sweep of each panel whose data are there, and draws what has come of them.
 
-    Each panel has a folder of its own in `out`, with its table; what is finished is not run again.
+    Each panel has a folder of its own in `out`, with its table; what is finished is not run again,
+    there or in the tables of the folders `reuse`.
     """
     check_writable(out)
     tables: dict[str, pd.DataFrame] = {}
@@ -57,7 +63,9 @@ def make_figure(
         where = f"Figure {definition.name}, panel {panel.name}"
         sweep = sweep_of(panel.at(scale), where, Path())
         try:
-            table = run_sweep(sweep, folder, overwrite=overwrite, ray=ray, reporter=reporter)
+            table = run_sweep(
+                sweep, folder, overwrite=overwrite, ray=ray, reuse=reuse, reporter=reporter
+            )
         except DataMissingError as error:
             missing[panel.title] = str(error)
             shutil.rmtree(folder, ignore_errors=True)  # holds no run
@@ -73,8 +81,22 @@ def make_figure(
     numbers = picture.numbers(shown, tables)
     name = f"figure{definition.name}" if definition.name.isdigit() else definition.name
     files = save_both(picture.draw(shown, tables), out, name)
-    files.append(write_file(out / f"{name}.csv", numbers.to_csv(index=False, lineterminator="\n")))
+    for part, content in ((name, numbers), (f"{name}-settings", _all_settings(tables))):
+        text = content.to_csv(index=False, lineterminator="\n")
+        files.append(write_file(out / f"{part}.csv", text))
     return Made(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
+
+
+def _all_settings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Everything that was tried, not only what is drawn: over seeds, after the last round."""
+    parts = []
+    for name, table in tables.items():
+        settings = settings_of(table)
+        shown = [*options_of(table), "metric", "mean", "std", "standard_error", "seeds"]
+        parts.append(settings[[*shown, "epsilon_spent", "noise_multiplier"]].assign(panel=name))
+    joined = pd.concat(parts, ignore_index=True)
+    joined.insert(0, "panel", joined.pop("panel"))
+    return joined
 
 
 def runs_in(table: pd.DataFrame) -> int:

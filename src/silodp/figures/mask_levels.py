@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.panels import letter, shown_panels
-from silodp.figures.settings import as_numbers, values_of, where
+from silodp.figures.settings import as_numbers
 from silodp.figures.style import legend_below
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
+from silodp.sweeps.settings import values_of, where
 
 _LEVEL = "mask_ratio"
 

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.panels import letter, shown_panels
-from silodp.figures.settings import as_numbers, select, values_of, where
+from silodp.figures.settings import as_numbers
 from silodp.figures.style import in_order, label_of, legend_below, look_of, plain_log_ticks
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
+from silodp.sweeps.settings import select, values_of, where
 
 _NOISE = "noise_multiplier"
 

@@ -15,15 +15,7 @@ from matplotlib.figure import Figure
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition, Panel
 from silodp.figures.panels import letter, shown_panels
-from silodp.figures.settings import (
-    as_numbers,
-    best_runs,
-    metric_of,
-    select,
-    values_of,
-    where,
-    with_curves,
-)
+from silodp.figures.settings import as_numbers, best_runs, with_curves
 from silodp.figures.style import (
     budget,
     draw_band,
@@ -33,6 +25,7 @@ from silodp.figures.style import (
     look_of,
     metric_label,
 )
+from silodp.sweeps.settings import metric_of, select, values_of, where
 
 _ENDS = ("local", "fedavg")
 _BACKGROUND = 0.3  # opacity

@@ -14,16 +14,7 @@ from matplotlib.figure import Figure
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.panels import letter, shown_panels
-from silodp.figures.settings import (
-    as_numbers,
-    at_last_round,
-    best_of,
-    over_seeds,
-    select,
-    values_of,
-    where,
-    with_curves,
-)
+from silodp.figures.settings import as_numbers, settings_of
 from silodp.figures.style import (
     draw_band,
     in_order,
@@ -33,6 +24,7 @@ from silodp.figures.style import (
     metric_label,
     scale_metric,
 )
+from silodp.sweeps.settings import best_of, select, values_of, where
 
 _GAP = 0.35  # before the place of runs without privacy
 _SIDE_BY_SIDE = 0.8  # of the place of an epsilon, if there is but one
@@ -46,7 +38,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
 
 def best_points(table: pd.DataFrame, also_by: Sequence[str] = ()) -> pd.DataFrame:
     """The best setting of each curve at each epsilon (and value of the columns `also_by`)."""
-    best = best_of(over_seeds(at_last_round(with_curves(table))), ("curve", "epsilon", *also_by))
+    best = best_of(settings_of(table), ("curve", "epsilon", *also_by))
     return best.assign(x=best["epsilon"])
 
 

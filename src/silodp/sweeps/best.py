@@ -1,11 +1,12 @@
 """The best setting of each method in a sweep's table, with standard errors."""
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from silodp.methods import METHOD_OPTIONS
-from silodp.sweeps.table import MEASURED
+from silodp.sweeps.settings import at_last_round, best_of, options_of, over_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,42 +23,30 @@ TUNING_NOTE = (
 )
 
 
-def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
-    """One row for each setting: `mean`, `std` and `standard_error` over its `seeds`, last round.
-
-    Of one seed, the last two are not known. A setting that diverged with any seed has no mean.
-    """
-    last = table[table["round"] == table.groupby("run")["round"].transform("max")]
-    options = [name for name in table.columns if name not in MEASURED]
-    same = ("metric", "epsilon_spent", "noise_multiplier", "proven")
-    first = last.groupby("run", sort=False)[[*options[1:], *same]].first()
-    values = last.groupby("run", sort=False)["value"]
-    diverged = values.apply(lambda of_seeds: of_seeds.isna().any())
-    found = first.assign(mean=values.mean().where(~diverged), std=values.std(), seeds=values.size())
-    found["standard_error"] = found["std"] / found["seeds"].map(math.sqrt)
-    return found.reset_index()
-
-
-def best_by_method(table: "pd.DataFrame", by: Sequence[str] | None = None) -> "pd.DataFrame":
+def best_by_method(table: "pd.DataFrame", by: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """For each method, and each value of `by`, the setting with the best mean.
 
     `by` is, unless given, every option of the table that is not a matter of tuning: data, epsilon
     and so on. Besides, each row says how many settings it is the best of (`tried`), and how many of
-    these diverged.
+    these diverged; where all did, its `mean` is NaN. Rows are in the order of the table.
     """
-    found = over_seeds(table)
-    options = [name for name in table.columns if name not in MEASURED and name != "run"]
+    settings = over_seeds(at_last_round(table))
     if by is None:
-        by = [name for name in options if name not in TUNED]
+        by = [name for name in options_of(table) if name not in TUNED]
     keys = list(dict.fromkeys([*(name for name in by if name != "method"), "method"]))
-    signs = found["metric"].map({"mse": 1.0, "accuracy": -1.0})
-    found = found.assign(_rank=signs * found["mean"])
-    best = []
-    for _, same in found.groupby(keys, sort=False, dropna=False):
-        row = same.sort_values("_rank", kind="stable").iloc[0].drop("_rank")  # NaN last
-        tried = {"tried": len(same), "diverged": int(same["mean"].isna().sum())}
-        best.append(row.to_dict() | tried)
+    rows = []
+    for _, same in settings.groupby(keys, sort=False, dropna=False):
+        best = best_of(same, ["method"])
+        chosen = dict((same if best.empty else best).iloc[0])
+        rows.append(
+            chosen
+            | {"tried": len(same), "diverged": int(np.isnan(same["mean"].to_numpy(float)).sum())}
+        )
     # By budget and so on, methods within; each in the order of the table.
-    order = {name: {v: n for n, v in enumerate(found[name].unique())} for name in keys}
-    best.sort(key=lambda row: [order[name][row[name]] for name in keys])
-    return type(found)(best)
+    order = {key: {_key(v): n for n, v in enumerate(settings[key].unique())} for key in keys}
+    return sorted(rows, key=lambda row: [order[key][_key(row[key])] for key in keys])
+
+
+def _key(value: Any) -> Any:
+    """NaN (no such option) is not equal to itself, and would not be found."""
+    return None if value != value else value

@@ -1,29 +1,24 @@
 """A sweep from start to end: what is finished is found, the rest is trained and added."""
 
-import contextlib
 import hashlib
-import json
-import os
 import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from silodp.engines.checkpoint import Place, check_writable
 from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
-from silodp.result import plain, versions, write_file
-from silodp.sweeps.best import TUNING_NOTE
+from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
 from silodp.sweeps.grid import Sweep
+from silodp.sweeps.known import known_runs
 from silodp.sweeps.table import TABLE_FILE, Row, Table, read_table
 from silodp.sweeps.training import Loader, naming, train_chunk
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ABOUT_FILE = "sweep.json"
 _UNFINISHED = "unfinished"
 
 
@@ -40,6 +35,7 @@ def run_sweep(
     *,
     overwrite: bool = False,
     ray: str | None = None,
+    reuse: Collection[Path] = (),
     reporter: SweepReporter | None = None,
 ) -> "pd.DataFrame":
     """Runs what is not in the table of the folder yet, and returns the table.
@@ -49,6 +45,7 @@ def run_sweep(
       out: folder for `results.csv` and `sweep.json`. A sweep that was interrupted goes on there.
       overwrite: begin anew.
       ray: address of a Ray cluster that is to do the work.
+      reuse: folders of finished sweeps: runs that they hold are taken from there.
       reporter: told about progress.
     """
     out, reporter = Path(out), reporter or SweepReporter()
@@ -59,21 +56,24 @@ def run_sweep(
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
     table = Table(out, sweep.columns)
     try:
-        finished = _finished(sweep, table, out)
+        finished, about = _finished(sweep, table, out), About(sweep, out)
+        known = known_runs(sweep, finished, [folder for folder in reuse if folder != out])
+        if known.rows:
+            table.add(known.rows)
+            finished |= {(row.run, row.seed) for row in known.rows}
         chunks = make_chunks(sweep.points, finished)
-        done = sweep.runs - sum(chunk.runs for chunk in chunks)
-        began = time.perf_counter()
+        before = done = sweep.runs - sum(chunk.runs for chunk in chunks)
         reporter.swept(done, sweep.runs, None)
         loader = Loader()
         for chunk, rows in _trained(sweep, chunks, out, ray, loader, reporter, done):
             table.add(rows)
             done += chunk.runs
+            about.tell(done - before, known.data | loader.seen)
             shutil.rmtree(_folder(out, chunk), ignore_errors=True)
             reporter.swept(done, sweep.runs, None)
         table.sort([point.run for point in sweep.points])
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
-        trained = sum(chunk.runs for chunk in chunks)
-        _tell(sweep, out, trained, time.perf_counter() - began, loader.seen)
+        about.tell(done - before, known.data | loader.seen)
     finally:
         table.close()
     return read_table(out)
@@ -141,38 +141,3 @@ def _folder(out: Path, chunk: Chunk) -> Path:
     """Of an unfinished chunk: its name says which runs it is of."""
     told = repr((chunk.seeds, [point.run for point in chunk.points]))
     return out / _UNFINISHED / hashlib.sha256(told.encode()).hexdigest()[:12]
-
-
-def read_about(out: Path) -> dict[str, Any]:
-    """What is known of a table besides its rows: sessions, and the data; {} if nothing is."""
-    path = out / ABOUT_FILE
-    if path.exists():
-        with contextlib.suppress(OSError, ValueError):
-            about = json.loads(path.read_text(encoding="utf-8"))
-            return about if isinstance(about, dict) else {}
-    return {}
-
-
-def _tell(
-    sweep: Sweep, out: Path, trained: int, seconds: float, seen: dict[str, dict[str, int]]
-) -> None:
-    """What the table is of: each session that added to it, with versions and time."""
-    before = read_about(out)
-    sessions = before.get("sessions", [])
-    if trained:
-        sessions.append(
-            {"runs": trained, "seconds": seconds, "cores": _cores(), "versions": versions()}
-        )
-    about = {
-        "runs": sweep.runs,
-        "settings": len(sweep.points),
-        "columns": ["run", *sweep.columns],
-        "note": TUNING_NOTE,
-        "data": before.get("data", {}) | seen,
-        "sessions": sessions,
-    }
-    write_file(out / ABOUT_FILE, json.dumps(plain(about), indent=2) + "\n")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))

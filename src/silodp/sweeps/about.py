@@ -1,0 +1,54 @@
+"""What is known of a sweep's table besides its rows: `sweep.json`."""
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from silodp.result import plain, versions, write_file
+from silodp.sweeps.best import TUNING_NOTE
+from silodp.sweeps.grid import Sweep
+
+ABOUT_FILE = "sweep.json"
+
+
+def read_about(out: Path) -> dict[str, Any]:
+    """Sessions that added to the table, and the data; {} if nothing is known."""
+    path = out / ABOUT_FILE
+    if path.exists():
+        with contextlib.suppress(OSError, ValueError):
+            about = json.loads(path.read_text(encoding="utf-8"))
+            return about if isinstance(about, dict) else {}
+    return {}
+
+
+class About:
+    """What is told of a table while a session adds to it, so that a killed one counts as well."""
+
+    def __init__(self, sweep: Sweep, out: Path):
+        self._sweep, self._out = sweep, out
+        before = read_about(out)
+        self._sessions, self._data = before.get("sessions", []), before.get("data", {})
+        self._began = time.perf_counter()
+
+    def tell(self, trained: int, data: dict[str, dict[str, int]]) -> None:
+        """So many runs this session has trained, on these data."""
+        session = {
+            "runs": trained,
+            "seconds": time.perf_counter() - self._began,
+            "cores": len(os.sched_getaffinity(0)),
+            "versions": versions(),
+        }
+        about = {
+            "runs": self._sweep.runs,
+            "settings": len(self._sweep.points),
+            "columns": ["run", *self._sweep.columns],
+            "history": self._sweep.history,
+            "note": TUNING_NOTE,
+            "data": self._data | data,
+            # One that did nothing is not worth telling, unless there is no other.
+            "sessions": self._sessions + [session] * (trained > 0 or not self._sessions),
+        }
+        write_file(self._out / ABOUT_FILE, json.dumps(plain(about), indent=2) + "\n")

@@ -1,0 +1,83 @@
+"""From a table of runs to settings: means over seeds, and the best of them.
+
+A table has one row for each run, seed and round; `run` is the name of a setting.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from silodp.sweeps.table import MEASURED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOWER_IS_BETTER = {"mse": True, "accuracy": False}
+_SAME = ("metric", "epsilon_spent", "noise_multiplier", "proven")
+
+
+def select(table: "pd.DataFrame", wanted: Any) -> "pd.DataFrame":
+    """The rows for which `wanted` holds."""
+    return cast("pd.DataFrame", table.loc[wanted])
+
+
+def where(table: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
+    """The rows with these values."""
+    wanted = np.ones(len(table), bool)
+    for column, value in values.items():
+        wanted &= (table[column] == value).to_numpy(bool)
+    return select(table, wanted)
+
+
+def values_of(table: "pd.DataFrame", column: str) -> list[Any]:
+    """The different values of a column, sorted, without empty ones."""
+    return sorted(table[column].dropna().unique().tolist())
+
+
+def options_of(table: "pd.DataFrame") -> list[str]:
+    """The columns that say what a run was asked for, `method` and `epsilon` among them."""
+    return [name for name in table.columns if name not in ("run", *MEASURED)]
+
+
+def metric_of(table: "pd.DataFrame") -> str:
+    """The one metric of a table."""
+    (metric,) = table["metric"].unique()
+    return metric
+
+
+def at_last_round(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Of each run, the rows of its last round."""
+    return select(table, table["round"] == table.groupby("run")["round"].transform("max"))
+
+
+def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
+    """One row for each setting and round: its options; mean, deviation and error over seeds.
+
+    A setting that diverged with any seed has no mean: it is none to recommend. Of one seed, the
+    deviation is not known.
+    """
+    names = options_of(table)
+    rows = []
+    for (run, number), group in table.groupby(["run", "round"], sort=False):  # type: ignore[misc]
+        values = group["value"].to_numpy(float)
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+        first = group.iloc[0]
+        row: dict[str, Any] = {"run": run, "round": number}
+        row |= {name: first[name] for name in (*names, *_SAME)}
+        row |= {"mean": float(np.mean(values)), "std": std, "seeds": len(values)}
+        rows.append(row | {"standard_error": std / np.sqrt(len(values))})
+    return type(table)(rows)
+
+
+def best_of(settings: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
+    """The row with the best mean for each value of the columns `by`; the first of equals.
+
+    Where all settings diverged, there is none.
+    """
+    sound = select(settings, settings["mean"].notna())
+    if sound.empty:
+        return sound
+    sign = 1 if LOWER_IS_BETTER[metric_of(sound)] else -1
+    order = np.argsort(sign * sound["mean"].to_numpy(float), kind="stable")
+    return sound.iloc[order].drop_duplicates(list(by)).sort_index()
