@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Real data sets for the tests that can use them, where they are at hand.
 export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow lint format bench results clean
 
 demo: $(VENV)/core
 	$(BIN)/silodp demo --out runs/demo
@@ -33,6 +33,11 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.ebmtl
 	$(BIN)/python -m benchmarks.sites
+
+# Everything in docs/results, anew; some three hours on two cores. Goes on where it was interrupted.
+results: $(VENV)/core
+	$(BIN)/silodp figure all --scale hour --out runs/results
+	$(BIN)/python -m benchmarks.claims --results runs/results
 
 clean:
 	rm -rf $(VENV)

@@ -531,7 +531,7 @@ def test_policies_that_are_not_sound(refused, file, tmp_path, content, told):
         ("epsilon = [1, 2]", "epsilon is [1, 2]"),
         ("data = 3", "data is 3"),
         ("policies = 3", "policies is 3"),
-        ('drop-missing = "yes"', "drop-missing is 'yes'"),
+        ('drop-missing = "yes"', "drop_missing is 'yes'"),
     ],
 )
 def test_config_that_is_not_sound(refused, file, tmp_path, content, told):

@@ -15,6 +15,7 @@ from silodp.accounts import account_of, refuse_early
 from silodp.engines.checkpoint import Place
 from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
+from silodp.engines.programs import Programs
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
 from silodp.privacy.randomness import host_random
@@ -139,7 +140,11 @@ def _trained(
 
 
 def train(
-    prepared: Prepared, place: Place | None, watch: Watch, keep_models: bool = False
+    prepared: Prepared,
+    place: Place | None,
+    watch: Watch,
+    keep_models: bool = False,
+    programs: Programs | None = None,
 ) -> TrainingRun:
     """Trains all that was prepared; who calls it closes the run once the results are kept."""
     job = job_of(prepared)
@@ -149,7 +154,7 @@ def train(
             prepared.asked, prepared.plans, prepared.of_silos, strict=True
         )
     ]
-    return TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models)
+    return TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models, programs)
 
 
 def job_of(prepared: Prepared) -> Job:

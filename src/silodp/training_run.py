@@ -11,6 +11,7 @@ from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import Reporter, execute, fingerprint
 from silodp.engines.job import Job, Setting
+from silodp.engines.programs import Programs
 from silodp.federation import Federation, Records, Silo
 from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
@@ -72,6 +73,7 @@ class TrainingRun:
         place: Place | None,
         watch: Watch,
         keep_models: bool = False,
+        programs: Programs | None = None,
     ):
         """Trains; what settings are trained may depend on the secret that noise comes from."""
         self._account, self._place = account_of(prepared), place
@@ -108,6 +110,7 @@ class TrainingRun:
                 place=place,
                 at=at,
                 reporter=watch,
+                programs=programs,
             )
         self.seconds = watch.seconds | self.execution.seconds | {"total": watch.total}
 

@@ -4,7 +4,6 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ from silodp.engines import checkpoint
 from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Job, Setting
+from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.errors import SilodpError
 from silodp.federation import Federation
@@ -113,16 +113,19 @@ def execute(
     place: Place | None,
     at: Checkpoint | None,
     reporter: Reporter,
+    programs: Programs | None = None,
 ) -> Execution:
     """Trains every seed with every setting; `place` keeps what an interrupted run has done.
 
-    `at` is where an interrupted run stood, to go on from.
+    `at` is where an interrupted run stood, to go on from. Programs that `programs` has of calls
+    before are not compiled again.
     """
     if at and keep_models and len(at.models) < at.chunk:
         raise SilodpError(
             "keep_models: the interrupted run did not keep the models of the parts that it had "
             "finished: start anew with overwrite=True."
         )
+    programs = programs or Programs()
     rounds = evaluated_rounds(job.rounds, evaluate_every)
     if engine == "debug":
         start = time.perf_counter()
@@ -144,7 +147,7 @@ def execute(
         reporter.stage("compiling")
         start = time.perf_counter()
         chosen = [settings[setting] for setting in part.settings]
-        simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen)
+        simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
         state = _train(simulation, number, len(parts), rounds, at, histories, place, reporter)
@@ -177,10 +180,6 @@ def check_equal_shapes(federations: Sequence[Federation]) -> None:
             )
 
 
-# The model and the method are named instead; an array's text leaves numbers out.
-_NOT_IN_FINGERPRINT = ("model", "method", "weights", "secret")
-
-
 def fingerprint(
     job: Job,
     seeds: Sequence[int],
@@ -192,17 +191,7 @@ def fingerprint(
 ) -> str:
     """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
     digest = hashlib.sha256()
-    about = (
-        job.model.name,
-        job.parameters,
-        job.method.summary,
-        *(getattr(job, f.name) for f in fields(job) if f.name not in _NOT_IN_FINGERPRINT),
-        job.weights.tolist(),
-        list(seeds),
-        settings,
-        evaluate_every,
-        engine,
-    )
+    about = (job.told, list(seeds), settings, evaluate_every, engine)
     digest.update(repr(about).encode())
     digest.update(repr(federations[0].pixels).encode())
     for silo in (silo for federation in federations for silo in federation.silos):

@@ -1,7 +1,7 @@
 """What an engine is asked to do: a job, and the settings in which its runs differ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -86,6 +86,17 @@ class Job:
         first = init_key(key)
         params = self.model.init(first)
         return method.init(Start(params, jax.random.key_data(first), place, len(self.weights)))
+
+    @property
+    def told(self) -> tuple:
+        """All of it that numbers depend on, but the secret; jobs that tell the same are the same.
+
+        Models and methods are known by what they are called.
+        """
+        named = ("model", "method", "weights", "secret")
+        others = [repr(getattr(self, f.name)) for f in fields(self) if f.name not in named]
+        names = (self.model.name, self.parameters, self.method.summary)
+        return (*names, *others, tuple(self.weights.tolist()))
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
+from silodp.engines.programs import Programs
 from silodp.federation import Federation
 from silodp.methods.base import Method
 from silodp.models import Model, bounded_score
@@ -56,7 +57,9 @@ class Simulation:
         seeds: Sequence[int],
         federations: Sequence[Federation],
         settings: Sequence[Setting],
+        programs: Programs | None = None,
     ):
+        """Takes the program from `programs`, if it was compiled before."""
         self._job = job
         self._num_seeds = len(seeds)
         spread, devices = _spread(len(seeds), len(settings))
@@ -90,19 +93,28 @@ class Simulation:
         self._fixed = _placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
         self._servers = servers
-        self._initial = jax.jit(partial(_initial_state, job, [g.members for g in groups], servers))
         shapes = tuple(group.shape for group in groups)
-        program = jax.shard_map(
-            partial(_advance, job, shapes, self._order, servers, apart),
-            mesh=mesh,
-            in_specs=(state_specs, *fixed_specs, P(), P(), P()),
-            out_specs=(state_specs, P(seed, None, setting)),
-            check_vma=False,
-        )
-        self._program = (
-            jax.jit(program, donate_argnums=0)
-            .lower(self.initial_state(), *self._fixed, np.int32(0), np.int32(1), np.bool(True))
-            .compile()
+
+        def compiled() -> tuple[Any, Any]:
+            own = [group.members for group in groups]
+            initial = jax.jit(partial(_initial_state, job, own, servers))
+            program = jax.shard_map(
+                partial(_advance, job, shapes, self._order, servers, apart),
+                mesh=mesh,
+                in_specs=(state_specs, *fixed_specs, P(), P(), P()),
+                out_specs=(state_specs, P(seed, None, setting)),
+                check_vma=False,
+            )
+            state = self._begun(initial)
+            lowered = jax.jit(program, donate_argnums=0).lower(
+                state, *self._fixed, np.int32(0), np.int32(1), np.bool(True)
+            )
+            return initial, lowered.compile()
+
+        sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), self._fixed)
+        key = (job.told, federations[0].pixels, shapes, members.tobytes(), servers, apart, spread)
+        self._initial, self._program = (programs or Programs()).get(
+            (*key, len(devices), str(sizes)), compiled
         )
 
     def reseed(self, seeds: Sequence[int]) -> None:
@@ -113,8 +125,11 @@ class Simulation:
 
     def initial_state(self) -> State:
         """Every silo and the server start from the same model, drawn from the seed."""
+        return self._begun(self._initial)
+
+    def _begun(self, initial: Callable) -> State:
         _, knobs, keys, _ = self._fixed
-        return self.placed(self._initial(keys, knobs))
+        return self.placed(initial(keys, knobs))
 
     def placed(self, state: State) -> State:
         """A state (such as one read from disk) on the devices."""

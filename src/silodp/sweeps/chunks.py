@@ -45,7 +45,7 @@ def make_chunks(points: Iterable[Point], finished: set[tuple[str, int]]) -> list
     return [
         chunk
         for same in by_program.values()
-        for block in _blocks(same, _at_once(same[0].options, len(same)))
+        for block in _blocks(same, _number(same[0].options, len(same)))
         for chunk in _unfinished(block, finished)
     ]
 
@@ -62,17 +62,19 @@ def _program(asked: RunOptions) -> tuple:
     return (*fixed, asked.epsilon, asked.policies) if asked.statistics_share else fixed
 
 
-def _at_once(asked: RunOptions, settings: int) -> int:
-    """Settings in a chunk, so that chunks are about equal."""
+def _number(asked: RunOptions, settings: int) -> int:
+    """Of chunks: all of one size if that is possible, so that one program fits all of them."""
     defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
     if is_heavy(asked.model or defaults.model):
         # A run takes minutes: the sooner it is in the table the better. Two cores are kept busy.
-        return 1 if asked.seeds % 2 == 0 else 2
-    return math.ceil(settings / math.ceil(settings / MOST_SETTINGS))
+        return math.ceil(settings / (1 if asked.seeds % 2 == 0 else 2))
+    least = math.ceil(settings / MOST_SETTINGS)
+    return next((n for n in range(least, 2 * least) if settings % n == 0), least)
 
 
-def _blocks(points: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
-    return (points[start : start + size] for start in range(0, len(points), size))
+def _blocks(points: Sequence[Point], number: int) -> Iterator[Sequence[Point]]:
+    """Every so manieth point: each chunk spans all budgets, whose batches need other padding."""
+    return (points[start::number] for start in range(number))
 
 
 def _unfinished(block: Sequence[Point], finished: set[tuple[str, int]]) -> Iterator[Chunk]:

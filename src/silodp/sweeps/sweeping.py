@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from silodp.engines.checkpoint import Place, check_writable
 from silodp.engines.execution import Reporter
+from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
 from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
@@ -105,12 +106,13 @@ def _trained(
 
         yield from train_on_ray(ray, chunks, sweep, loader, reporter)
         return
+    programs = Programs()
     for chunk in chunks:
         watch = _Within(reporter, done, sweep.runs, chunk)
         place = Place(_folder(out, chunk), resume=True)
         with naming(chunk):
             loaded = loader.loaded(chunk, watch)
-            rows = train_chunk(chunk, loaded, sweep.columns, sweep.history, place, watch)
+            rows = train_chunk(chunk, loaded, sweep.columns, sweep.history, place, watch, programs)
         yield chunk, rows
         done += chunk.runs
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from silodp.engines.checkpoint import Place
 from silodp.engines.execution import Reporter
+from silodp.engines.programs import Programs
 from silodp.errors import DataMissingError, SilodpError
 from silodp.methods import METHOD_OPTIONS
 from silodp.prepare import Loaded, Prepared, load, prepare_loaded
@@ -69,11 +70,15 @@ def train_chunk(
     history: bool,
     place: Place | None,
     reporter: Reporter,
+    programs: Programs | None = None,
 ) -> list[Row]:
-    """The rows of every run in the chunk; `place` keeps an unfinished one."""
+    """The rows of every run in the chunk; `place` keeps an unfinished one.
+
+    `programs` has those of chunks before.
+    """
     watch = Watch(reporter)
     prepared = prepare_loaded(chunk.asked, loaded, None, watch)
-    training = train(prepared, place, watch)
+    training = train(prepared, place, watch, programs=programs)
     return [
         row
         for number, point in enumerate(chunk.points)
