@@ -4,7 +4,7 @@ import csv
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -19,12 +19,14 @@ from silodp.cli.theory import check_trials
 from silodp.engines.checkpoint import check_writable
 from silodp.errors import DataMissingError, SilodpError, one_of
 from silodp.figures.definition import SCALES, load, names
+from silodp.result import plain
 from silodp.sweeps.table import TABLE_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from silodp.figures.figure7 import Panel
+    from silodp.figures.make import Made
 
 _COST_OF_TUNING = "7"
 _MOST_COLUMNS = 10
@@ -78,6 +80,7 @@ def figure(
         raise SilodpError(f"--accountant is {accountant!r}: choose rdp or best.")
     chosen = figures if name == "all" else [name]
     known = tables_in(reuse)
+    drawn: dict[str, list[dict[str, Any]]] = {}
     missing: dict[str, str] = {}
     for one in chosen:
         folder = Path("runs") if out is None else out
@@ -85,12 +88,19 @@ def figure(
             folder /= f"figure{one}" + ("" if one == _COST_OF_TUNING else f"-{scale}")
         check_writable(folder)  # before the work, not after
         if one == _COST_OF_TUNING:
-            _figure7(folder, trials, closed_form, seed, accountant, as_json, quiet)
+            drawn[one] = _figure7(folder, trials, closed_form, seed, accountant, as_json, quiet)
         else:
-            missing |= _trained(one, scale, folder, overwrite, ray, known, as_json, quiet)
+            made = _trained(one, scale, folder, overwrite, ray, known, as_json, quiet)
+            missing |= {f"figure {one}, {panel}": why for panel, why in made.missing.items()}
+            if made.files:
+                drawn[one] = made.numbers.to_dict(orient="records")
             # Figures have runs in common: each is trained once.
             known += sorted(path.parent for path in folder.glob(f"*/{TABLE_FILE}"))
-    if missing and not quiet:
+    if not drawn:
+        raise DataMissingError(" ".join(dict.fromkeys(missing.values())))
+    if as_json:
+        typer.echo(json.dumps(plain(drawn if name == "all" else drawn[name]), indent=2))
+    if missing:
         words = Console(stderr=True, highlight=False, soft_wrap=True)
         words.print("[yellow]Not drawn, because data are missing:[/]")
         for panel, remedy in missing.items():
@@ -121,10 +131,9 @@ def _trained(
     reuse: list[Path],
     as_json: bool,
     quiet: bool,
-) -> dict[str, str]:
-    """Makes one figure; returns what is missing, by panel."""
+) -> "Made":
+    """Makes one figure; unless it is to be quiet or JSON, prints what came of it."""
     from silodp.figures.make import make_figure
-    from silodp.result import plain
 
     definition = load(name)
     with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
@@ -138,11 +147,7 @@ def _trained(
             reuse=reuse,
             reporter=progress,
         )
-    if not made.files:
-        raise DataMissingError(" ".join(made.missing.values()))
-    if as_json:
-        typer.echo(json.dumps(plain(made.numbers.to_dict(orient="records")), indent=2))
-    elif not quiet:
+    if made.files and not (as_json or quiet):
         Console(highlight=False).print(_means(definition.title, made.numbers))
         words = Console(highlight=False, soft_wrap=True)
         words.print(
@@ -150,7 +155,7 @@ def _trained(
             "it cost to choose the best settings is not in epsilon.\nWritten to "
             f"{', '.join(safe(str(file)) for file in made.files)}"
         )
-    return {f"figure {name}, {panel}": remedy for panel, remedy in made.missing.items()}
+    return made
 
 
 def _figure7(
@@ -161,7 +166,8 @@ def _figure7(
     accountant: str,
     as_json: bool,
     quiet: bool,
-) -> None:
+) -> list[dict[str, Any]]:
+    """Makes the one figure that trains nothing, as `_trained` does; returns its numbers."""
     from silodp.figures.figure7 import make_panels, write_csv
     from silodp.figures.figure7_picture import draw_figure7
 
@@ -170,13 +176,13 @@ def _figure7(
         progress.stage("drawing")
         numbers = write_csv(panels, out / "figure7.csv")
         draw_figure7(panels, out)
-    if as_json:
-        typer.echo(json.dumps(list(csv.DictReader(numbers.open(encoding="utf-8"))), indent=2))
-    elif not quiet:
+    if not (as_json or quiet):
         Console(highlight=False).print(_summary(panels))
         words = Console(highlight=False, soft_wrap=True)
         words.print(_reading(panels))
         words.print(f"Written to {safe(str(out))}")
+    with numbers.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def _summary(panels: "list[Panel]") -> Table:

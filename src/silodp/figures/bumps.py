@@ -34,7 +34,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
     """The points drawn: x is lambda, empty for methods without; `star` marks the best lambda."""
     panels = shown_panels(definition, tables)
     parts = ((panel.name, _points(tables[panel.name])) for panel in panels)
-    return as_numbers(parts, more=("star",))
+    return as_numbers(definition, parts, more=("star",))
 
 
 def _points(table: pd.DataFrame) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     points = numbers(definition, tables)
     places = [
         (panel, epsilon)
-        for panel in shown_panels(definition, tables)
+        for panel in shown_panels(definition, set(points["panel"]))
         for epsilon in _budgets(where(points, panel=panel.name))
     ]
     columns = min(_IN_A_ROW, len(places))
@@ -63,8 +63,8 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         axes.set_axis_off()
     for number, (axes, (panel, epsilon)) in enumerate(zip(all_axes, places, strict=False)):
         mine = where(points, panel=panel.name)
-        _draw_bump(axes, where(mine, epsilon=math.inf), private=False)
-        _draw_bump(axes, where(mine, epsilon=epsilon), private=epsilon < math.inf)
+        for here in dict.fromkeys((math.inf, epsilon)):
+            _draw_bump(axes, where(mine, epsilon=here), private=here < math.inf)
         scale_metric(axes, select(mine, mine["epsilon"].isin([epsilon, math.inf])))
         title = f"{panel.title}, {budget(epsilon)}"
         axes.set_title(letter(number, len(places)) + title, fontsize=10)

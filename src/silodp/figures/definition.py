@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any
 
-from silodp.errors import SilodpError, one_of
+from silodp.errors import SilodpError, by_closeness, one_of
 from silodp.options import RunOptions
 
 SCALES = ("paper", "hour", "quick")
@@ -214,10 +214,8 @@ def _check_replaced(where: str, sweep: Mapping[str, Any], replaced: Mapping[str,
 def _check_options(where: str, options: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
     for name, value in options.items():
         if name not in _OPTIONS and name not in more:
-            known = (*_OPTIONS, *more)
-            raise SilodpError(
-                f"{where}: {name!r} is no option of a run: did you mean {one_of(name, known)[:40]}?"
-            )
+            closest = by_closeness(name, sorted((*_OPTIONS, *more)))[0]
+            raise SilodpError(f"{where}: {name!r} is no option of a run: did you mean {closest!r}?")
         if value == []:
             raise SilodpError(f"{where}: {name} is an empty list: give a value.")
 

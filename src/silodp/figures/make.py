@@ -1,6 +1,6 @@
 """A figure from start to end: its sweeps run (or gone on with), numbers written, picture drawn."""
 
-import shutil
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,6 +18,7 @@ from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import sweep_of
 from silodp.sweeps.settings import options_of
 from silodp.sweeps.sweeping import SweepReporter, run_sweep
+from silodp.sweeps.table import TABLE_FILE, read_table
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def make_figure(
             )
         except DataMissingError as error:
             missing[panel.title] = str(error)
-            shutil.rmtree(folder, ignore_errors=True)  # holds no run
+            _remove_empty(folder)
             continue
         tables[panel.name] = table
         about = read_about(folder)
@@ -85,6 +86,15 @@ def make_figure(
         text = content.to_csv(index=False, lineterminator="\n")
         files.append(write_file(out / f"{part}.csv", text))
     return Made(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes what a sweep without data leaves behind, but neither runs nor others' files."""
+    if read_table(folder).empty:
+        for name in (TABLE_FILE, ".lock"):
+            (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there is more in it
+            folder.rmdir()
 
 
 def _all_settings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:

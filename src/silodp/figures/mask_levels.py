@@ -21,15 +21,14 @@ _LEVEL = "mask_ratio"
 def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The points drawn: x is epsilon, and `mask_ratio` says which drawing they are in."""
     panels = shown_panels(definition, tables)
-    return as_numbers(
-        (panel.name, best_points(tables[panel.name], also_by=(_LEVEL,))) for panel in panels
-    )
+    parts = ((panel.name, best_points(tables[panel.name], also_by=(_LEVEL,))) for panel in panels)
+    return as_numbers(definition, parts)
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     """A row for each panel, a column for each mask ratio."""
     points = numbers(definition, tables)
-    panels = shown_panels(definition, tables)
+    panels = shown_panels(definition, set(points["panel"]))
     levels = values_of(points, _LEVEL)
     rows, columns = len(panels), len(levels)
     figure, grid = new_grid(max(5.0, 3.2 * columns), 3.1 * rows + 1.1, rows, columns)

@@ -26,13 +26,13 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
     for panel in shown_panels(definition, tables):
         points = best_points(tables[panel.name])
         parts.append((panel.name, select(points, points["x"] < math.inf)))
-    return as_numbers(parts, more=(_NOISE,))
+    return as_numbers(definition, parts, more=(_NOISE,))
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     """A column for each panel: noise above, the metric below."""
     points = numbers(definition, tables)
-    panels = shown_panels(definition, tables)
+    panels = shown_panels(definition, set(points["panel"]))
     columns = len(panels)
     figure, grid = new_grid(max(5.0, 3.9 * columns), 6.4, 2, columns)
     for number, panel in enumerate(panels):

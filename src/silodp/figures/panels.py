@@ -6,9 +6,9 @@ from silodp.errors import SilodpError
 from silodp.figures.definition import Definition, Panel
 
 
-def shown_panels(definition: Definition, tables: Container[str]) -> list[Panel]:
-    """Those with a table: where data are missing, the others are drawn."""
-    panels = [panel for panel in definition.panels if panel.name in tables]
+def shown_panels(definition: Definition, known: Container[str]) -> list[Panel]:
+    """Those that are known: where data are missing, or all runs diverged, the others are drawn."""
+    panels = [panel for panel in definition.panels if panel.name in known]
     if not panels:
         expected = ", ".join(panel.name for panel in definition.panels)
         raise SilodpError(

@@ -39,7 +39,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
     for panel in shown_panels(definition, tables):
         points = _points(tables[panel.name])
         parts.append((panel.name, points.assign(x=points["round"])))
-    return as_numbers(parts)
+    return as_numbers(definition, parts)
 
 
 def _points(table: pd.DataFrame) -> pd.DataFrame:
@@ -53,7 +53,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     points = numbers(definition, tables)
     lines = [
         (panel, line)
-        for panel in shown_panels(definition, tables)
+        for panel in shown_panels(definition, set(points["panel"]))
         for line in _places(where(points, panel=panel.name), definition.ends)
     ]
     rows, columns = len(lines), max(len(line) for _, line in lines)

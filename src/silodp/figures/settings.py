@@ -6,6 +6,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from silodp.errors import SilodpError
+from silodp.figures.definition import Definition
 from silodp.figures.style import curve_name
 from silodp.sweeps.settings import at_last_round, best_of, over_seeds, select
 from silodp.sweeps.table import MEASURED
@@ -33,14 +35,21 @@ def best_runs(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return over_seeds(select(table, table["run"].isin(best["run"].tolist())))
 
 
-def as_numbers(parts: Iterable[tuple[str, pd.DataFrame]], more: Sequence[str] = ()) -> pd.DataFrame:
+def as_numbers(
+    definition: Definition,
+    parts: Iterable[tuple[str, pd.DataFrame]],
+    more: Sequence[str] = (),
+) -> pd.DataFrame:
     """One table of what is drawn, of panels by name: the points, then the options behind them.
 
     `more` are columns of the picture's own. Options that no point has are left out.
     """
     rows = [part.assign(panel=name) for name, part in parts if not part.empty]
     if not rows:
-        return pd.DataFrame(columns=[*_NUMBERS, *more])
+        raise SilodpError(
+            f"Figure {definition.name!r}: there is nothing to draw, since every run diverged or "
+            "has no place in this picture: look at the tables of its panels."
+        )
     table = pd.concat(rows, ignore_index=True)
     first = [*_NUMBERS, *more]
     skipped = {*first, "run", *MEASURED, "data"}

@@ -119,7 +119,9 @@ def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
     """A log axis for errors that differ by more than their half; a plain one for shares."""
     means = points["mean"].to_numpy(float)
     means = means[np.isfinite(means)]
-    if not len(means) or points["metric"].iloc[0] != "mse" or means.max() < 2 * means.min():
+    if not len(means) or points["metric"].iloc[0] != "mse":
+        return
+    if not 0 < 2 * means.min() <= means.max():
         return
     axes.set_yscale("log")
     axes.set_ylim(0.93 * means.min(), 1.07 * means.max())

@@ -33,7 +33,8 @@ _SIDE_BY_SIDE = 0.8  # of the place of an epsilon, if there is but one
 def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The points drawn: x is epsilon."""
     panels = shown_panels(definition, tables)
-    return as_numbers((panel.name, best_points(tables[panel.name])) for panel in panels)
+    parts = ((panel.name, best_points(tables[panel.name])) for panel in panels)
+    return as_numbers(definition, parts)
 
 
 def best_points(table: pd.DataFrame, also_by: Sequence[str] = ()) -> pd.DataFrame:
@@ -46,7 +47,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     """A column for each panel, a row for each of the definition's groups of methods."""
     points = numbers(definition, tables)
     groups = definition.rows or (tuple(values_of(points, "method")),)
-    panels = shown_panels(definition, tables)
+    panels = shown_panels(definition, set(points["panel"]))
     if len(panels) == 1:  # the groups go side by side
         places = [[(panels[0], group) for group in groups]]
     else:

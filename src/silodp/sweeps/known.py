@@ -14,7 +14,7 @@ from silodp.methods import METHOD_OPTIONS, get_method
 from silodp.result import versions
 from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import Point, Sweep
-from silodp.sweeps.settings import at_last_round
+from silodp.sweeps.settings import at_last_round, select
 from silodp.sweeps.table import MEASURED, TABLE_FILE, Row, read_table
 
 if TYPE_CHECKING:
@@ -63,15 +63,19 @@ def known_runs(
         if not wanted or not _of_now(about, sweep.history):
             continue
         table = read_table(folder)
-        for key, same in (table if sweep.history else at_last_round(table)).groupby(
-            ["run", "seed"], sort=False
-        ):
+        table = select(table, table["run"].isin([run for run, _ in wanted]))
+        table = table if sweep.history else at_last_round(table)
+        for key, same in table.groupby(["run", "seed"], sort=False):
             run, seed = key  # type: ignore[misc]
-            options = _options(wanted.get((run, seed)), sweep.columns, same)
-            if options is not None:
-                known.rows.extend(_rows(run, options, same))
-                known.data.update(about.get("data", {}))
-                del wanted[run, seed]
+            if (point := wanted.get((run, seed))) is None:
+                continue
+            if (options := _options(point, sweep.columns, same)) is None:
+                continue
+            known.rows.extend(_rows(run, options, same))
+            data = point.options.data
+            if data in about.get("data", {}):
+                known.data[data] = about["data"][data]
+            del wanted[run, seed]
     return known
 
 
@@ -81,21 +85,17 @@ def _of_now(about: dict[str, Any], history: bool) -> bool:
     return bool(sessions) and same and (about.get("history", False) or not history)
 
 
-def _options(
-    point: Point | None, columns: tuple[str, ...], same: "pd.DataFrame"
-) -> dict[str, Any] | None:
-    """The options of a row; None if nobody asks for it, or the table does not tell them all."""
-    if point is None:
-        return None
+def _options(point: Point, columns: tuple[str, ...], same: "pd.DataFrame") -> dict[str, Any] | None:
+    """The options of a row, as training would tell them; None if the table does not."""
     has = get_method(point.options.method).option_names
     options = {}
     for name in columns:
         if name in METHOD_OPTIONS and name not in has:
             continue
-        value = same[name].iloc[0] if name in same.columns else getattr(point.options, name)
-        if value is None or value != value:  # stands for a default that training would fill in
+        given = getattr(point.options, name)
+        if given is None and name not in same.columns:  # training may fill in a default
             return None
-        options[name] = _plain(value)
+        options[name] = _plain(same[name].iloc[0]) if given is None else given
     return options
 
 

@@ -61,13 +61,15 @@ def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
     rows = []
     for (run, number), group in table.groupby(["run", "round"], sort=False):  # type: ignore[misc]
         values = group["value"].to_numpy(float)
+        values = np.where(np.isfinite(values), values, np.nan)
         std = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
         first = group.iloc[0]
         row: dict[str, Any] = {"run": run, "round": number}
         row |= {name: first[name] for name in (*names, *_SAME)}
         row |= {"mean": float(np.mean(values)), "std": std, "seeds": len(values)}
         rows.append(row | {"standard_error": std / np.sqrt(len(values))})
-    return type(table)(rows)
+    columns = ["run", "round", *names, *_SAME, "mean", "std", "seeds", "standard_error"]
+    return type(table)(rows, columns=columns)
 
 
 def best_of(settings: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
