@@ -37,7 +37,7 @@ bench: $(VENV)/bench
 # Everything in docs/results, anew; some three hours on two cores. Goes on where it was interrupted.
 results: $(VENV)/core
 	$(BIN)/silodp figure all --scale hour --out runs/results
-	$(BIN)/python -m benchmarks.claims --results runs/results
+	$(BIN)/python -m benchmarks.results --take runs/results
 
 clean:
 	rm -rf $(VENV)

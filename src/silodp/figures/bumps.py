@@ -49,9 +49,11 @@ def _points(table: pd.DataFrame) -> pd.DataFrame:
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     """Drawings in rows of three."""
     points = numbers(definition, tables)
+    panels = shown_panels(definition, set(points["panel"]))
+    alone = len(panels) == 1
     places = [
         (panel, epsilon)
-        for panel in shown_panels(definition, set(points["panel"]))
+        for panel in panels
         for epsilon in _budgets(where(points, panel=panel.name))
     ]
     columns = min(_IN_A_ROW, len(places))
@@ -66,13 +68,14 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         for here in dict.fromkeys((math.inf, epsilon)):
             _draw_bump(axes, where(mine, epsilon=here), private=here < math.inf)
         scale_metric(axes, select(mine, mine["epsilon"].isin([epsilon, math.inf])))
-        title = f"{panel.title}, {budget(epsilon)}"
+        title = budget(epsilon) if alone else f"{panel.title}, {budget(epsilon)}"
         axes.set_title(letter(number, len(places)) + title, fontsize=10)
         axes.set_xscale("log")
         axes.set_xlabel(r"$\lambda$ (to the right: federate more)")
         if number % columns == 0:
             axes.set_ylabel(metric_label(mine["metric"].iloc[0]))
-    figure.suptitle(definition.title, fontsize=11)
+    about = f"\n{panels[0].title}".replace("\n(", " (") if alone else ""
+    figure.suptitle(definition.title + about, fontsize=11)
     legend_below(figure, all_axes, columns=2 if columns == 1 else 4)
     return figure
 

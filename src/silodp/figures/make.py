@@ -83,7 +83,8 @@ def make_figure(
     name = f"figure{definition.name}" if definition.name.isdigit() else definition.name
     files = save_both(picture.draw(shown, tables), out, name)
     for part, content in ((name, numbers), (f"{name}-settings", _all_settings(tables))):
-        text = content.to_csv(index=False, lineterminator="\n")
+        digits = None if content is numbers else "%.7g"
+        text = content.to_csv(index=False, lineterminator="\n", float_format=digits)
         files.append(write_file(out / f"{part}.csv", text))
     return Made(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
 
@@ -102,7 +103,7 @@ def _all_settings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     parts = []
     for name, table in tables.items():
         settings = settings_of(table)
-        shown = [*options_of(table), "metric", "mean", "std", "standard_error", "seeds"]
+        shown = [*options_of(table), "metric", "mean", "std", "seeds", "per_seed"]
         parts.append(settings[[*shown, "epsilon_spent", "noise_multiplier"]].assign(panel=name))
     joined = pd.concat(parts, ignore_index=True)
     joined.insert(0, "panel", joined.pop("panel"))

@@ -12,7 +12,10 @@ from silodp.figures.style import curve_name
 from silodp.sweeps.settings import at_last_round, best_of, over_seeds, select
 from silodp.sweeps.table import MEASURED
 
-_NUMBERS = ("panel", "curve", "method", "metric", "x", "mean", "std", "standard_error", "seeds")
+_NUMBERS = (
+    *("panel", "curve", "method", "metric", "x"),
+    *("mean", "std", "standard_error", "seeds", "per_seed"),
+)
 
 
 def with_curves(table: pd.DataFrame) -> pd.DataFrame:

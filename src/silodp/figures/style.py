@@ -15,6 +15,7 @@ from silodp.experiments.pictures import METRIC_NAMES
 
 EVERY_ROUND = "ifca every round"
 TUNED = r"($\lambda^*$)"
+_SHOWN = 2.5  # times the least error
 LineStyle = str | tuple[int, tuple[float, ...]]
 
 
@@ -116,16 +117,21 @@ def metric_label(metric: str) -> str:
 
 
 def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
-    """A log axis for errors that differ by more than their half; a plain one for shares."""
+    """A log axis for errors that differ by more than their half; a plain one for shares.
+
+    Errors far above the best leave the drawing at its top: they would squeeze what matters.
+    """
     means = points["mean"].to_numpy(float)
     means = means[np.isfinite(means)]
     if not len(means) or points["metric"].iloc[0] != "mse":
         return
-    if not 0 < 2 * means.min() <= means.max():
+    least, most = means.min(), means.max()
+    if not 0 < 2 * least <= most:
         return
+    most = min(most, _SHOWN * least)
     axes.set_yscale("log")
-    axes.set_ylim(0.93 * means.min(), 1.07 * means.max())
-    plain_log_ticks(axes, means.max() / means.min())
+    axes.set_ylim(0.93 * least, 1.07 * most)
+    plain_log_ticks(axes, most / least)
 
 
 def plain_log_ticks(axes: Axes, ratio: float) -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ def _point(options: dict[str, Any], where: str) -> Point:
 
 
 def _name(asked: RunOptions) -> str:
-    told = {n: v for n, v in asdict(asked).items() if n not in _NOT_OF_THE_RUN}
+    told = {name: getattr(asked, name) for name in _DEFAULTS if name not in _NOT_OF_THE_RUN}
     # Options left at their defaults go unsaid: those that are added some day change no name.
     told = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
     return hashlib.sha256(json.dumps(plain(told), sort_keys=True).encode()).hexdigest()[:12]

@@ -54,6 +54,9 @@ def at_last_round(table: "pd.DataFrame") -> "pd.DataFrame":
 def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
     """One row for each setting and round: its options; mean, deviation and error over seeds.
 
+    `per_seed` is the values themselves, as text: seeds share splits of the data, so that settings
+    are best compared seed by seed.
+
     A setting that diverged with any seed has no mean: it is none to recommend. Of one seed, the
     deviation is not known.
     """
@@ -67,8 +70,9 @@ def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
         row: dict[str, Any] = {"run": run, "round": number}
         row |= {name: first[name] for name in (*names, *_SAME)}
         row |= {"mean": float(np.mean(values)), "std": std, "seeds": len(values)}
-        rows.append(row | {"standard_error": std / np.sqrt(len(values))})
-    columns = ["run", "round", *names, *_SAME, "mean", "std", "seeds", "standard_error"]
+        row |= {"standard_error": std / np.sqrt(len(values))}
+        rows.append(row | {"per_seed": " ".join(f"{value:.7g}" for value in values)})
+    columns = ["run", "round", *names, *_SAME, "mean", "std", "seeds", "standard_error", "per_seed"]
     return type(table)(rows, columns=columns)
 
 

@@ -60,6 +60,7 @@ def run_sweep(
         finished, about = _finished(sweep, table, out), About(sweep, out)
         known = known_runs(sweep, finished, [folder for folder in reuse if folder != out])
         if known.rows:
+            about.tell(0, known.data)  # first: rows are never passed off as of other versions
             table.add(known.rows)
             finished |= {(row.run, row.seed) for row in known.rows}
         chunks = make_chunks(sweep.points, finished)

@@ -1,0 +1,1 @@
+"""The claims of the paper, recomputed from the numbers in docs/results."""
