@@ -1,100 +1,205 @@
 """The chunks of a sweep on the workers of a Ray cluster; records are sent along with them."""
 
-from collections.abc import Iterator
-from importlib.util import find_spec
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import Reporter
+from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
 from silodp.prepare import Loaded
+from silodp.result import versions
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.grid import Sweep
+from silodp.sweeps.ray_connection import Connection, connected, one_line
+from silodp.sweeps.sent_files import Content, files_of, unpacked
 from silodp.sweeps.table import Row
 from silodp.sweeps.training import Loader, naming, train_chunk
 
 # A worker trains on one core; more chunks than there are workers wait in line, so that none idles.
 CORES_OF_A_CHUNK = 1
 WAITING = 2
+# Workers are killed now and then, for their memory or with their machine; not again and again.
+MOST_TRIES = 3
+# Now and then, while nothing is finished, it is made sure that the cluster is still there.
+SECONDS_BETWEEN_LOOKS = 5
+
+
+class _GoneError(SilodpError):
+    """The cluster is no more."""
+
+
+class _Task(NamedTuple):
+    """A chunk that a worker is to train, what it needs, and how often that failed before."""
+
+    chunk: Chunk
+    records: Any
+    files: dict[Path, Content]
+    failed: int
 
 
 def train_on_ray(
-    address: str, chunks: list[Chunk], sweep: Sweep, loader: Loader, reporter: Reporter
+    address: str, chunks: Sequence[Chunk], sweep: Sweep, loader: Loader, reporter: Reporter
 ) -> Iterator[tuple[Chunk, list[Row]]]:
-    """Each chunk with its rows, in the order in which the workers finish."""
-    ray = _connected(address)
-    try:
-        train = ray.remote(num_cpus=CORES_OF_A_CHUNK, max_retries=3)(_train)
-        most = WAITING + int(ray.cluster_resources().get("CPU", 1)) // CORES_OF_A_CHUNK
-        sender = _Sender(ray, loader)
-        running: dict[Any, Chunk] = {}
-        waiting = iter(chunks)
-        while True:
-            for chunk in waiting:
-                records = sender.sent(chunk, reporter)
-                running[train.remote(chunk, records, sweep.columns, sweep.history)] = chunk
-                if len(running) >= most:
-                    break
-            if not running:
-                return
-            (first,), _ = ray.wait(list(running), num_returns=1)
-            chunk = running.pop(first)
-            yield chunk, _rows(ray, chunk, first)
-    finally:
-        ray.shutdown()
+    """Each chunk with its rows, in the order in which the workers finish.
+
+    Once a chunk is refused no more are sent; those at work are waited for, so that none is lost.
+    """
+    if not chunks:
+        return
+    with connected(address) as connection:
+        cluster = _Cluster(connection, sweep, loader, reporter)
+        waiting, refused = deque(_by_records(chunks)), None
+        while (waiting and refused is None) or cluster.at_work:
+            finished = None
+            try:
+                while waiting and refused is None and cluster.has_room():
+                    cluster.send(waiting.popleft())
+                reporter.stage(f"{cluster.at_work} chunks sent to {cluster.cores} cores of Ray")
+                finished = cluster.next_finished()
+            except _GoneError:
+                raise
+            except SilodpError as error:
+                refused = refused or error
+            if finished is not None:
+                yield finished
+        if refused is not None:
+            raise refused
 
 
-class _Sender:
-    """Puts records where workers find them, once for all chunks that share them."""
+def _by_records(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Chunks of the same records follow each other: those are loaded and sent once."""
+    keys = [data_key(chunk.asked[0]) for chunk in chunks]
+    first = {key: place for place, key in reversed(list(enumerate(keys)))}
+    order = sorted(range(len(chunks)), key=lambda place: first[keys[place]])
+    return [chunks[place] for place in order]
 
-    def __init__(self, ray: Any, loader: Loader):
-        self._ray, self._loader = ray, loader
-        self._key, self._sent = (), None
 
-    def sent(self, chunk: Chunk, reporter: Reporter) -> Any:
+class _Cluster:
+    """What is sent to the workers, and what comes back."""
+
+    def __init__(self, connection: Connection, sweep: Sweep, loader: Loader, reporter: Reporter):
+        self._connection, self._ray = connection, connection.ray
+        self._sweep, self._loader, self._reporter = sweep, loader, reporter
+        # Tried again by us: Ray itself has no end of it where memory is short.
+        self._train = self._ray.remote(num_cpus=CORES_OF_A_CHUNK, max_retries=0)(_train)
+        self._key, self._records = (), None
+        self._tasks: dict[Any, _Task] = {}
+
+    @property
+    def cores(self) -> int:
+        """Of the cluster as it is now: machines may come and go."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    @property
+    def at_work(self) -> int:
+        """Chunks that were sent and did not come back yet."""
+        return len(self._tasks)
+
+    def has_room(self) -> bool:
+        """Whether another chunk would start soon."""
+        return self.at_work < WAITING + self.cores // CORES_OF_A_CHUNK
+
+    def send(self, chunk: Chunk) -> None:
+        """Has a worker train it; records go ahead, unless they are those of the last chunk."""
         key = data_key(chunk.asked[0])
-        if self._key != key:
-            with naming(chunk):
-                self._sent = self._ray.put(self._loader.loaded(chunk, reporter))
-            self._key = key
-        return self._sent
-
-
-def _train(chunk: Chunk, loaded: Loaded, columns: tuple[str, ...], history: bool) -> Any:
-    """On a worker: the rows, or the sentence that says what is wrong."""
-    prepare_jax(cores=CORES_OF_A_CHUNK)
-    try:
-        return train_chunk(chunk, loaded, columns, history, None, Reporter())
-    except SilodpError as error:
-        return str(error)
-
-
-def _rows(ray: Any, chunk: Chunk, task: Any) -> list[Row]:
-    try:
-        rows = ray.get(task)
-    except Exception as error:  # of any kind: it comes from another machine
-        said = " ".join(str(error).split("\n")[-1].split()) or type(error).__name__
-        rows = f"a worker of the Ray cluster failed ({said}): see Ray's logs."
-    if isinstance(rows, str):
         with naming(chunk):
-            raise SilodpError(rows)
-    return rows
+            if self._key != key:
+                self._records = self._put(self._loader.loaded(chunk, self._reporter))
+                self._key = key
+            self._start(_Task(chunk, self._records, files_of(chunk), 0))
+
+    def next_finished(self) -> tuple[Chunk, list[Row]] | None:
+        """Waits for a worker: a chunk with its rows, or None if it has to be tried again."""
+        first = self._first()
+        task = self._tasks.pop(first)
+        try:
+            rows = self._ray.get(first)
+        except self._ray.exceptions.RayTaskError as error:
+            rows = _failure(error)
+        except self._ray.exceptions.RayError as error:  # the worker is gone
+            self._check_alive()
+            if task.failed + 1 < MOST_TRIES:
+                self._start(task._replace(failed=task.failed + 1))
+                return None
+            rows = _failure(error)
+        if isinstance(rows, str):
+            with naming(task.chunk):
+                raise SilodpError(rows)
+        return task.chunk, rows
+
+    def _first(self) -> Any:
+        """Of the tasks, as soon as one has ended."""
+        while True:
+            try:
+                ended, _ = self._ray.wait(list(self._tasks), timeout=SECONDS_BETWEEN_LOOKS)
+            except ConnectionError as error:
+                raise _gone(one_line(error)) from None
+            if ended:
+                return ended[0]
+            self._check_alive()
+
+    def _check_alive(self) -> None:
+        if not self._connection.is_alive():
+            raise _gone("nobody listens")
+
+    def _start(self, task: _Task) -> None:
+        how = (self._sweep.columns, self._sweep.history, versions())
+        self._tasks[self._train.remote(task.chunk, task.records, task.files, *how)] = task
+
+    def _put(self, loaded: Loaded) -> Any:
+        try:
+            return self._ray.put(loaded)
+        except self._ray.exceptions.RayError as error:
+            raise SilodpError(
+                f"The records could not be sent to the Ray cluster ({one_line(error)}): give it "
+                "more memory for objects (ray start --object-store-memory)."
+            ) from None
 
 
-def _connected(address: str) -> Any:
-    if find_spec("ray") is None:
-        raise SilodpError(
-            "--ray needs Ray, which is not installed: pip install 'silodp[ray]' here and on every "
-            "worker."
-        )
-    import ray
+def _train(
+    chunk: Chunk,
+    loaded: Loaded,
+    files: dict[Path, Content],
+    columns: tuple[str, ...],
+    history: bool,
+    needed: dict[str, str],
+) -> list[Row] | str:
+    """On a worker: the rows, or the sentence that says what is wrong."""
+    for name, version in versions().items():
+        # Ray sees to Python itself.
+        if name not in ("python", "platform") and version != needed[name]:
+            return (
+                f"a worker of the Ray cluster has {name} {version}, but {needed[name]} is needed: "
+                "install there what is installed here."
+            )
+    prepare_jax(cores=CORES_OF_A_CHUNK)
+    with unpacked(chunk, files) as own:
+        try:
+            rows = train_chunk(own.chunk, loaded, columns, history, None, Reporter(), _programs())
+        except SilodpError as error:
+            return own.original(str(error))
+        return own.original_rows(rows)
 
-    try:
-        ray.init(address, configure_logging=True, log_to_driver=False, logging_level="error")
-    except Exception as error:  # ConnectionError, ValueError, RuntimeError, by version
-        said = " ".join(str(error).split())
-        raise SilodpError(
-            f"No Ray cluster answers at {address!r} ({said}): start one with `ray start --head`, "
-            "and give its address, or leave out --ray."
-        ) from None
-    return ray
+
+@cache
+def _programs() -> Programs:
+    """Of a worker: Ray gives each sweep workers of its own."""
+    return Programs()
+
+
+def _gone(said: str) -> _GoneError:
+    return _GoneError(
+        f"The Ray cluster is gone ({said}): start it again, and the same command goes on; what is "
+        "finished is kept."
+    )
+
+
+def _failure(error: Exception) -> str:
+    return (
+        f"a worker of the Ray cluster failed ({one_line(error)}): see Ray's logs there, and "
+        "whether silodp is installed."
+    )

@@ -1,0 +1,90 @@
+"""Files that options name (policies, silos' own lambdas), sent to a machine that lacks them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from silodp.errors import SilodpError
+from silodp.options import RunOptions
+from silodp.sweeps.chunks import Chunk
+from silodp.sweeps.table import Row
+
+# A file's content, or of a folder that of each of its files, or None if there is nothing.
+Content = bytes | dict[str, bytes] | None
+
+
+def files_of(chunk: Chunk) -> dict[Path, Content]:
+    """What the options of a chunk name."""
+    paths = {path for point in chunk.points for path in _paths(point.options).values()}
+    return {path: _content(path) for path in sorted(paths)}
+
+
+class Unpacked(NamedTuple):
+    """A chunk whose options name copies of the files, and the way back."""
+
+    chunk: Chunk
+    copies: dict[Path, Path]
+
+    def original(self, said: str) -> str:
+        """A sentence that names the files as the user does."""
+        for path, copy in self.copies.items():
+            said = said.replace(str(copy), str(path))
+        return said
+
+    def original_rows(self, rows: Iterable[Row]) -> list[Row]:
+        """Rows that name the files as the user does."""
+        paths = {copy: path for path, copy in self.copies.items()}
+        return [
+            row._replace(
+                options={
+                    name: paths.get(value, value) if isinstance(value, Path) else value
+                    for name, value in row.options.items()
+                }
+            )
+            for row in rows
+        ]
+
+
+@contextmanager
+def unpacked(chunk: Chunk, files: dict[Path, Content]) -> Iterator[Unpacked]:
+    """The chunk, with the files at hand for as long as it takes."""
+    with TemporaryDirectory(prefix="silodp-") as folder:
+        copies: dict[Path, Path] = {}
+        for number, (path, content) in enumerate(files.items()):
+            copies[path] = Path(folder) / str(number) / path.name
+            _write(copies[path], content)
+        points = []
+        for point in chunk.points:
+            own = {name: copies[path] for name, path in _paths(point.options).items()}
+            points.append(point._replace(options=replace(point.options, **own)))
+        yield Unpacked(chunk._replace(points=tuple(points)), copies)
+
+
+def _paths(options: RunOptions) -> dict[str, Path]:
+    """Those that are read when a run is prepared; others, as a schema, are when records are."""
+    values = {"policies": options.policies, "silo_lam": options.silo_lam}
+    return {name: value for name, value in values.items() if isinstance(value, Path)}
+
+
+def _content(path: Path) -> Content:
+    try:
+        if path.is_dir():
+            return {file.name: file.read_bytes() for file in path.glob("*.toml")}
+        return path.read_bytes() if path.exists() else None
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be read ({error.strerror}): check its permissions."
+        ) from None
+
+
+def _write(copy: Path, content: Content) -> None:
+    copy.parent.mkdir()
+    if isinstance(content, dict):
+        copy.mkdir()
+        for name, text in content.items():
+            (copy / name).write_bytes(text)
+    elif content is not None:
+        copy.write_bytes(content)
