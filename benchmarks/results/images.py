@@ -1,7 +1,5 @@
 """Claims about images: Rotated & Masked MNIST, CIFAR-10."""
 
-import math
-
 from benchmarks.results.numbers import (
     LABELS,
     Numbers,
@@ -104,15 +102,14 @@ def cifar10_finetuning() -> Outcome:
 
 @claim
 def cifar10_between_the_ends() -> Outcome:
-    numbers = Numbers("bumps-cifar10")
+    numbers = Numbers("figure3")
     said, ahead = [], []
-    for budget in numbers.different("epsilon"):
-        star = numbers.row(curve="mrmtl", epsilon=budget, star=True)
-        ends = [numbers.at(curve=end, epsilon=budget) for end in ("local", "fedavg")]
-        ahead.append(star["mean"] > max(end.mean for end in ends))
-        name = "without privacy" if math.isinf(budget) else f"at epsilon {budget:g}"
-        said.append(
-            f"{name} {100 * star['mean']:.1f} % at lambda {star['lam']:g}, local training "
-            f"{ends[0]}, FedAvg {ends[1]}"
-        )
-    return Outcome(judged(*ahead), f"MR-MTL: {'; '.join(said)}.")
+    for budget in numbers.budgets(panel="cifar10"):
+        of = {"epsilon": budget, "panel": "cifar10"}
+        mine = numbers.at(curve="mrmtl", **of)
+        name, better = numbers.best(("local", "fedavg"), **of)
+        ahead.append(mine.lead(better) > 0)
+        lam = numbers.row(curve="mrmtl", **of)["lam"]
+        points = f"{100 * mine.lead(better):+.1f} points over {LABELS[name]}"
+        said.append(f"{points} at epsilon {budget:g} (lambda {lam:g})")
+    return Outcome(judged(*ahead), f"MR-MTL: {', '.join(said)}.")

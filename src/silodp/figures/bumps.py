@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
-from silodp.figures.panels import letter, shown_panels
+from silodp.figures.panels import heading, letter, shown_panels
 from silodp.figures.settings import as_numbers, settings_of
 from silodp.figures.style import (
     budget,
@@ -74,8 +74,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         axes.set_xlabel(r"$\lambda$ (to the right: federate more)")
         if number % columns == 0:
             axes.set_ylabel(metric_label(mine["metric"].iloc[0]))
-    about = f"\n{panels[0].title}".replace("\n(", " (") if alone else ""
-    figure.suptitle(definition.title + about, fontsize=11)
+    figure.suptitle(heading(definition, panels), fontsize=11)
     legend_below(figure, all_axes, columns=2 if columns == 1 else 4)
     return figure
 

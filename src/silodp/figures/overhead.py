@@ -54,7 +54,7 @@ def _draw_noise(axes: Axes, points: pd.DataFrame) -> None:
         axes.plot(x, mine[_NOISE], label=label_of(curve), **look_of(curve).line_style())
     axes.set_xticks(range(len(budgets)), [f"{budget:g}" for budget in budgets])
     axes.set_xlabel(r"privacy budget $\varepsilon$")
-    axes.set_ylabel("noise multiplier needed (median silo)")
+    axes.set_ylabel("noise multiplier (median silo)")
     axes.set_yscale("log")
     noise = points[_NOISE].to_numpy(float)
     plain_log_ticks(axes, noise.max() / noise.min())

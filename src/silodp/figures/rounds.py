@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from silodp.experiments.pictures import new_grid
-from silodp.figures.definition import Definition, Panel
-from silodp.figures.panels import letter, shown_panels
+from silodp.figures.definition import Definition
+from silodp.figures.panels import heading, letter, shown_panels
 from silodp.figures.settings import as_numbers, best_runs, with_curves
 from silodp.figures.style import (
     budget,
@@ -51,9 +51,10 @@ def _points(table: pd.DataFrame) -> pd.DataFrame:
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     """Rows of drawings, a block of them for each panel."""
     points = numbers(definition, tables)
+    panels = shown_panels(definition, set(points["panel"]))
     lines = [
         (panel, line)
-        for panel in shown_panels(definition, set(points["panel"]))
+        for panel in panels
         for line in _places(where(points, panel=panel.name), definition.ends)
     ]
     rows, columns = len(lines), max(len(line) for _, line in lines)
@@ -64,13 +65,14 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
             axes.set_axis_off()
         for axes, (fraction, epsilon) in zip(row, line, strict=False):
             _draw_place(axes, where(points, panel=panel.name), fraction, epsilon)
-            title = _title(panel, fraction, epsilon)
+            title = _title(fraction, epsilon)
+            title = title if len(panels) == 1 else f"{panel.title}: {title}"
             axes.set_title(letter(number, rows * columns) + title, fontsize=10)
             number += 1
         row[0].set_ylabel(metric_label(metric_of(where(points, panel=panel.name))))
     for axes in grid[-1]:
         axes.set_xlabel("round")
-    figure.suptitle(definition.title, fontsize=11)
+    figure.suptitle(heading(definition, panels), fontsize=11)
     legend_below(figure, [axes for row in grid for axes in row], columns=4)
     return figure
 
@@ -85,9 +87,9 @@ def _places(points: pd.DataFrame, ends: bool) -> list[list[tuple[float, float]]]
     return rows
 
 
-def _title(panel: Panel, fraction: float, epsilon: float) -> str:
+def _title(fraction: float, epsilon: float) -> str:
     if math.isnan(fraction):
-        return f"{panel.title}, {budget(epsilon)}"
+        return budget(epsilon)
     return f"finetuning from {100 * fraction:g} %, {budget(epsilon)}"
 
 
