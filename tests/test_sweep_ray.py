@@ -193,15 +193,17 @@ silo_column = "clinic"
 target = "score"
 schema = "schema.toml"
 rounds = 2
-batch_size = 8
+batch_size = [8, 100000]
 policies = "policies"
 method = "mrmtl"
 silo_lam = "lambdas.toml"
 """
 
 
-def test_all_that_a_sweep_names_is_read_here(cluster, tmp_path, command, cli, monkeypatch):
-    """Records, schema, policies, lambdas: workers have neither the files nor the folder."""
+def test_what_a_sweep_names_is_read_here_and_what_a_worker_refuses_is_said_here(
+    cluster, tmp_path, command, cli, sentence, monkeypatch
+):
+    """Of records, schema, policies and lambdas workers have neither the files nor the folder."""
     random = np.random.default_rng(0)
     rows = [f"{'ABC'[n % 3]},{random.random():.3f},{random.random():.3f}" for n in range(120)]
     (tmp_path / "patients.csv").write_text("\n".join(["clinic,age,score", *rows]) + "\n")
@@ -212,25 +214,16 @@ def test_all_that_a_sweep_names_is_read_here(cluster, tmp_path, command, cli, mo
     (tmp_path / "lambdas.toml").write_text("C = 0.5\n")
     (tmp_path / "own.toml").write_text(OWN)
     args = ("sweep", "own.toml", "--quiet", "--out")
-    done = command(*args, "rayed", "--ray", cluster.address, cwd=tmp_path, env=cluster.env)
-    assert done.returncode == 0, done.stderr
+    on_cluster = ("rayed", "--ray", cluster.address)
+    said = sentence(command(*args, *on_cluster, cwd=tmp_path, env=cluster.env))
     monkeypatch.chdir(tmp_path)
-    assert cli(*args, "plain").exit_code == 0
-    assert_same("rayed", "plain")
-    assert set(read_table("rayed")["policies"]) == {"policies"}
-
-
-def test_what_a_worker_refuses_is_one_sentence(cluster, tmp_path, command, sentence):
-    file = tmp_path / "bad.toml"
-    file.write_text(
-        'data = "synthetic"\nsilos = 3\nepsilon = 2\nmethod = "local"\nrounds = 2\n'
-        "batch_size = [8, 100000]\n"
-    )
-    args = ("--out", tmp_path / "out", "--ray", cluster.address)
-    said = sentence(command("sweep", file, *args, env=cluster.env))
-    assert "on synthetic: Silo 'silo-01' has 100 training records, fewer than" in said
+    assert said == sentence(cli(*args, "plain"))
+    assert "fewer than the batch size 100000" in said
     assert "What is finished is kept" in said
-    assert set(read_table(tmp_path / "out")["batch_size"]) == {8}
+    assert_same("rayed", "plain")
+    kept = read_table("rayed")
+    assert set(kept["batch_size"]) == {8}
+    assert set(kept["policies"]) == {"policies"}
 
 
 def test_no_cluster_is_told_at_once(folder, tmp_path, cli, sentence):
