@@ -13,7 +13,7 @@ from benchmarks.results.numbers import (
     table,
 )
 
-CLUSTERED, WARM, WARM_LOCAL = "ifca 5%", "ifca 5%+mrmtl", "ifca 5%+local"
+CLUSTERED, WARM, WARM_LOCAL = "ifca 20%", "ifca 20%+mrmtl", "ifca 20%+local"
 
 
 def masked(numbers: Numbers) -> dict[float, dict[str, Point]]:

@@ -18,9 +18,9 @@ LABELS = {
     "meanpull": "mean pull",
     "ebmtl": "EB-MTL",
     "ifca 10%": "IFCA (10 %)",
-    "ifca 5%": "IFCA (5 %)",
-    "ifca 5%+local": "local after IFCA",
-    "ifca 5%+mrmtl": "MR-MTL after IFCA",
+    "ifca 20%": "IFCA (20 %)",
+    "ifca 20%+local": "local after IFCA",
+    "ifca 20%+mrmtl": "MR-MTL after IFCA",
     "ifca every round": "IFCA (every round)",
 }
 

@@ -1,5 +1,7 @@
 """Claims about what queries beyond training, and tuning, cost."""
 
+import math
+
 from benchmarks.results.numbers import (
     Numbers,
     Outcome,
@@ -64,23 +66,22 @@ def cost_of_tuning() -> Outcome:
     numbers = Numbers("figure7")
     parts, outweighed = [], 0
     for panel in numbers.different("panel"):
-        curves = {
-            curve: [row["error"] for row in numbers.select(curve=curve, panel=panel)]
-            for curve in numbers.different("curve", panel=panel)
-        }
-        private = sorted(
-            (row["lambda"], row["error"]) for row in numbers.select(curve="Private", panel=panel)
+        least: dict[str, float] = {}
+        for row in numbers.select(panel=panel):
+            least[row["curve"]] = min(row["error"], least.get(row["curve"], math.inf))
+        untuned = sorted(
+            (row["lambda"], row["error"]) for row in numbers.select(curve="private", panel=panel)
         )
-        end = min(private[0][1], private[-1][1])
-        tuned = [min(own) for curve, own in curves.items() if "TNB" in curve or "Poisson" in curve]
+        end = min(untuned[0][1], untuned[-1][1])
+        tuned = [error for curve, error in least.items() if curve.startswith("tuned")]
         paying = sum(error < end for error in tuned)
         outweighed += paying < len(tuned)
         tau = numbers.different("tau", panel=panel)[0]
-        told = (min(curves["Private"]), end, min(tuned), max(tuned))
-        untuned, ends, least, most = (f"{1000 * error:.3g}" for error in told)
+        told = (least["private"], end, min(tuned), max(tuned))
+        best, better_end, cheapest, dearest = (f"{1000 * error:.3g}" for error in told)
         parts.append(
-            f"({panel}) tau {tau:g}: {untuned} at the best lambda, {ends} at the better end, "
-            f"{least} to {most} tuned; tuning pays for {paying} of {len(tuned)} protocols."
+            f"({panel}) tau {tau:g}: {best} at the best lambda, {better_end} at the better end, "
+            f"{cheapest} to {dearest} tuned; tuning pays for {paying} of {len(tuned)} protocols."
         )
     said = "Errors in thousandths. " + " ".join(parts)
     return Outcome(judged(outweighed > 0), said)

@@ -100,7 +100,8 @@ def sweep(
         bool, typer.Option("--parquet", help="Write the table as results.parquet, too.")
     ] = False,
     ray: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster to do the work: host:port or auto.")
+        str | None,
+        typer.Option(help="Ray cluster to do the work: host:port, ray://host:port or auto."),
     ] = None,
     reuse: Reuse = None,
     as_json: Annotated[
