@@ -36,6 +36,7 @@ def submitted(federation, run):
     return said
 
 
+@pytest.mark.slow
 def test_it_gives_the_models_of_a_simulation(federation, tmp_path):
     federation.use_keys("test")
     submitted(federation, 1)

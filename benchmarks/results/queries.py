@@ -16,7 +16,7 @@ from benchmarks.results.numbers import (
 @claim
 def ditto_pays() -> Outcome:
     numbers = Numbers("figure4")
-    parts, better, worse = [], 0, 0
+    parts, holds = [], []
     for panel in ("school", "vehicle"):
         budgets = numbers.budgets(panel=panel)
         ratios = [
@@ -26,13 +26,13 @@ def ditto_pays() -> Outcome:
         ]
         ahead = budgets_where(numbers, "mrmtl", "ditto", panel=panel)
         behind = budgets_where(numbers, "ditto", "mrmtl", panel=panel)
-        better, worse = better + len(ahead), worse + len(behind)
+        holds.append(bool(ahead) and not behind)
         parts.append(
             f"{panel.capitalize()}: {min(ratios):.2f} to {max(ratios):.2f} times the noise; MR-MTL "
             f"is ahead at epsilon {listed(ahead)}, behind at {listed(behind)} (of "
             f"{listed(budgets)})."
         )
-    return Outcome(judged(better > 0, worse == 0), " ".join(parts))
+    return Outcome(judged(*holds), " ".join(parts))
 
 
 @claim
@@ -51,7 +51,7 @@ def selection_in_every_round() -> Outcome:
             ]
             dearer.append(noise[2] > 1.2 * noise[1] and points[1].lead(points[2]) > 0)
             rows.append(
-                [f"{panel.capitalize()}, {budget:g}", *(f"{n:.3g}" for n in noise), *points]
+                [f"{panel.capitalize()}, {budget:g}", *(f"{n:.4g}" for n in noise), *points]
             )
     head = ["epsilon", "noise: FedAvg", "IFCA 10 %", "every round"]
     return Outcome(

@@ -79,25 +79,22 @@ def baselines() -> Outcome:
 
 @claim
 def lambda_falls() -> Outcome:
-    parts, falling = [], True
+    parts, falling = [], []
     for name, panel in (("bumps-school", "school"), ("bumps-vehicle", "vehicle")):
         numbers = Numbers(name)
         stars = sorted(
             numbers.select(curve="mrmtl", star=True, panel=panel), key=lambda row: row["epsilon"]
         )
         lams = [row["lam"] for row in stars]
-        falling &= all(b <= a for a, b in pairwise(lams)) and lams[0] > lams[-1]
-        heads = ["none" if math.isinf(x) else f"{x:g}" for x in (row["epsilon"] for row in stars)]
-        title = panel.capitalize()
-        parts.append(
-            table([f"{title}, epsilon", *heads], [["best lambda", *map("{:g}".format, lams)]])
-        )
-    return Outcome(
-        judged(falling, lams[0] > lams[-1]),
-        ("The best lambda never grows with epsilon:" if falling else "By and large it does:")
-        + "\n\n"
-        + "\n\n".join(parts),
-    )
+        falling.append(all(b <= a for a, b in pairwise(lams)) and lams[0] > lams[-1])
+        heads = ["none" if math.isinf(row["epsilon"]) else f"{row['epsilon']:g}" for row in stars]
+        cells = [f"{lam:g}" for lam in lams]
+        parts.append(table([f"{panel.capitalize()}, epsilon", *heads], [["best lambda", *cells]]))
+    of_data = [
+        f"{name} it {'never grows with epsilon' if falls else 'does not fall at every step'}"
+        for name, falls in zip(("On School", "on our part of Vehicle"), falling, strict=True)
+    ]
+    return Outcome(judged(*falling), f"{', '.join(of_data)}:\n\n" + "\n\n".join(parts))
 
 
 @claim

@@ -29,7 +29,8 @@ def noise_cancels() -> Outcome:
     without = points["local", math.inf].lead(points["fedavg", math.inf]) > 0
     return Outcome(
         judged(private, without),
-        table(
+        "After the last round:\n\n"
+        + table(
             ["test accuracy", "epsilon 0.5", "epsilon 1", "non-private"],
             [
                 [LABELS[curve], *(points[curve, b] for b in (0.5, 1.0, math.inf))]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from silodp.cli.options import Overwrite, Quiet
 from silodp.cli.run import LiveProgress
-from silodp.cli.sweep import Reuse, SweepProgress, tables_in
+from silodp.cli.sweep import OnRay, Reuse, SweepProgress, tables_in
 from silodp.cli.terminal import safe
 from silodp.cli.theory import check_trials
 from silodp.engines.checkpoint import check_writable
@@ -48,7 +48,7 @@ def figure(
         typer.Option(help="Folder for pictures, numbers and tables (runs/figureNAME-SCALE)."),
     ] = None,
     overwrite: Overwrite = False,
-    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to train on.")] = None,
+    ray: OnRay = None,
     reuse: Reuse = None,
     trials: Annotated[int, typer.Option(help="Repetitions of each simulation (7).")] = 500,
     seed: Annotated[int, typer.Option(help="Of the simulations (7).")] = 0,

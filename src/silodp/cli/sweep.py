@@ -77,6 +77,10 @@ class SweepProgress(SweepReporter):
         self.swept(known.completed, int(known.total or 0), None)
 
 
+OnRay = Annotated[
+    str | None,
+    typer.Option("--ray", help="Ray cluster to do the work: host:port, ray://host:port or auto."),
+]
 Reuse = Annotated[
     list[Path] | None,
     typer.Option(help="Folder of finished sweeps or figures: their runs are not trained again."),
@@ -99,10 +103,7 @@ def sweep(
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Write the table as results.parquet, too.")
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="Ray cluster to do the work: host:port, ray://host:port or auto."),
-    ] = None,
+    ray: OnRay = None,
     reuse: Reuse = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the best of each method as JSON.")
@@ -112,7 +113,7 @@ def sweep(
     """Runs a grid over any options into one table; after any interruption the same command goes on.
 
     The file holds run options (see silodp run --help), each a value or a list of values, and
-    [[grid]] tables with more of them for some of the runs. All combinations are run.
+    tables named grid with more of them for some of the runs. All combinations are run.
     """
     from silodp.result import plain
     from silodp.sweeps import read_sweep, run_sweep
