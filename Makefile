@@ -33,6 +33,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.ebmtl
 	$(BIN)/python -m benchmarks.sites
+	$(BIN)/python -m benchmarks.sweeps
 
 # Everything in docs/results, anew; some three hours on two cores. Goes on where it was interrupted.
 results: $(VENV)/core

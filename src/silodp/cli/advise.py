@@ -14,7 +14,7 @@ from rich.table import Table
 from silodp.advice import NOTES, Advice, bands, joining, percent
 from silodp.advice import advise as ask
 from silodp.cli.options import takes_budget_options
-from silodp.cli.run import LiveProgress
+from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import safe
 from silodp.engines.checkpoint import check_writable
 from silodp.result import write_file

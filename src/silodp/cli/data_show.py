@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli.options import takes_data_options
-from silodp.cli.run import LiveProgress
+from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import safe
 from silodp.datasets import SOURCES, DataOptions, resolve
 from silodp.datasets.files import Archive

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli.options import Overwrite, Quiet
-from silodp.cli.run import LiveProgress
-from silodp.cli.sweep import OnRay, Reuse, SweepProgress, tables_in
+from silodp.cli.progress import LiveProgress, SweepProgress
+from silodp.cli.sweep import OnRay, Reuse, tables_in
 from silodp.cli.terminal import safe
 from silodp.cli.theory import check_trials
 from silodp.engines.checkpoint import check_writable
@@ -112,13 +112,14 @@ def _in_order(name: str) -> tuple[bool, str]:
 
 
 def _list(figures: list[str]) -> None:
-    table = Table("figure", "what it shows", "of the paper", box=box.SIMPLE_HEAD)
+    table = Table("figure", "what it shows", "data", "of the paper", box=box.SIMPLE_HEAD)
     for name in figures:
         if name == _COST_OF_TUNING:
-            table.add_row("7", "What it costs in privacy to tune lambda", "Figure 7")
+            table.add_row("7", "What it costs in privacy to tune lambda", "drawn", "Figure 7")
         else:
             definition = load(name)
-            table.add_row(name, definition.title, definition.paper or "ours")
+            data = dict.fromkeys(str(panel.sweep["data"]) for panel in definition.panels)
+            table.add_row(name, definition.title, ", ".join(data), definition.paper or "ours")
     Console().print(table)
 
 

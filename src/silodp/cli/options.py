@@ -1,7 +1,6 @@
 """Run options as command-line options, and from a `--config` file: one list for both."""
 
 import inspect
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from silodp.datasets import DataOptions
-from silodp.errors import SilodpError
-from silodp.option_values import HINTS, option_name, option_value, plain_type
+from silodp.option_values import HINTS, option_name, option_value, plain_type, read_options_file
 from silodp.options import RunOptions
 
 # Of commands that train.
@@ -104,13 +102,8 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The options in a TOML file; names may be written with - or _."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(f"Config file {path} does not exist: check --config.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SilodpError(f"Config file {path} is not sound TOML ({error}): correct it.") from None
     where = f"Config file {path}"
+    content = read_options_file(path, where, "check --config")
     options = {}
     for written, value in content.items():
         name = option_name(written, where)

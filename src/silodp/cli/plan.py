@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli.options import takes_run_options
-from silodp.cli.run import LiveProgress, note_unused, person_text
+from silodp.cli.progress import LiveProgress
+from silodp.cli.run import note_unused, person_text
 from silodp.cli.terminal import safe
 from silodp.engines.checkpoint import check_writable
 from silodp.result import plain, write_file

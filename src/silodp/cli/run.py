@@ -8,19 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
+from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import safe
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.learned import draw_learned, is_summed_up
 from silodp.methods import METHOD_OPTIONS, get_method
@@ -42,50 +34,6 @@ _NOT_WORTH_SAYING = {
     "shared_passes": 1,
     "personal_passes": 1,
 }
-
-
-class LiveProgress(Reporter):
-    """Rounds, metric and time left, on the terminal."""
-
-    def __init__(self, console: Console):
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),  # only where there is a total
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task: Any = None
-
-    def __enter__(self) -> "LiveProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._progress.stop()
-
-    def stage(self, name: str) -> None:
-        """A stage begins: a line of its own."""
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(name, total=None, note="", left="")
-
-    def calibrated(self, done: int, total: int) -> None:
-        """Silos whose noise is known."""
-        self._show(done, total, "silos")
-
-    def trained(self, done: int, total: int, metric: float) -> None:
-        """Rounds done, and the metric there."""
-        shown = "" if math.isnan(metric) else f", test metric {metric:.5f}"
-        self._show(done, total, f"rounds{shown}")
-
-    def _show(self, done: int, total: int, note: str) -> None:
-        note = f"{done}/{total} {note}"
-        self._progress.update(self._task, completed=done, total=total, note=note, left="left")
 
 
 @takes_run_options

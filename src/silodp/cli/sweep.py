@@ -9,72 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from silodp.cli.options import Overwrite, Quiet
+from silodp.cli.progress import SweepProgress
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
-from silodp.sweeps.sweeping import SweepReporter
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from silodp.sweeps.chunks import Chunk
-
-
-class SweepProgress(SweepReporter):
-    """Runs done, time left, and what is being done now."""
-
-    def __init__(self, console: Console):
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            speed_estimate_period=600,
-        )
-        self._task: Any = None
-        self._about = self._stage = ""
-
-    def __enter__(self) -> "SweepProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._progress.stop()
-
-    def begin(self, name: str) -> None:
-        """Another sweep begins."""
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(safe(name), total=None, note="")
-
-    def swept(self, done: float, total: int, chunk: "Chunk | None") -> None:
-        """Runs in the table, or nearly."""
-        if chunk is not None:
-            first = chunk.points[0].options
-            self._about = f"{first.method} on {first.data}"
-        note = f"{math.floor(done)}/{total} runs, {safe(self._about)}{self._stage}"
-        self._progress.update(self._task, completed=done, total=total, note=note)
-
-    def stage(self, name: str) -> None:
-        """What is being done."""
-        self._stage = f": {name}"
-        known = self._progress.tasks[-1]
-        self.swept(known.completed, int(known.total or 0), None)
 
 
 OnRay = Annotated[

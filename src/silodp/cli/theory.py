@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.run import LiveProgress
+from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import safe
 from silodp.engines.checkpoint import check_writable
 from silodp.errors import SilodpError

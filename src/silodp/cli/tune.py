@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
-from silodp.cli.run import LiveProgress, note_unused, print_results
+from silodp.cli.progress import LiveProgress
+from silodp.cli.run import note_unused, print_results
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
 from silodp.result import Result

@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 from silodp.errors import SilodpError
 from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.option_values import option_name, option_value
+from silodp.option_values import option_name, option_value, read_options_file
 from silodp.options import RunOptions
 from silodp.result import plain
 
@@ -66,13 +65,9 @@ class Sweep:
 
 def read_sweep(path: Path) -> Sweep:
     """The sweep of a TOML file."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(f"Sweep file {path} does not exist: give the path of one.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SilodpError(f"Sweep file {path} is not sound TOML ({error}): correct it.") from None
-    return sweep_of(content, f"Sweep file {path}", path.parent)
+    where = f"Sweep file {path}"
+    content = read_options_file(path, where, "give the path of one")
+    return sweep_of(content, where, path.parent)
 
 
 def sweep_of(content: Mapping[str, Any], where: str, folder: Path) -> Sweep:
