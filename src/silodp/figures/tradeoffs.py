@@ -54,12 +54,15 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         places = [[(panel, group) for panel in panels] for group in groups]
     rows, columns = len(places), len(places[0])
     figure, grid = new_grid(max(5.0, 3.6 * columns), 3.1 * rows + 1.1, rows, columns)
+    # Of the same data, heights are to be compared from one drawing to the next.
+    alike = len({str(panel.sweep["data"]) for panel in panels}) == 1
     count = 0
     for row, line in zip(grid, places, strict=True):
-        for axes, (panel, group) in zip(row, line, strict=True):
-            mine = where(points, panel=panel.name)
-            mine = select(mine, mine["method"].isin(group))
-            draw_tradeoff(axes, mine)
+        parts = [_of_methods(where(points, panel=panel.name), group) for panel, group in line]
+        for axes, (panel, _), mine in zip(row, line, parts, strict=True):
+            if alike and axes is not row[0]:
+                axes.sharey(row[0])
+            draw_tradeoff(axes, mine, pd.concat(parts) if alike else mine)
             axes.set_title(letter(count, rows * columns) + panel.title, fontsize=10)
             count += 1
     figure.suptitle(definition.title, fontsize=11)
@@ -67,8 +70,15 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def draw_tradeoff(axes: Axes, points: pd.DataFrame) -> None:
-    """One drawing: lines over the budgets, and marks apart at the right without privacy."""
+def _of_methods(points: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+    return select(points, points["method"].isin(methods))
+
+
+def draw_tradeoff(axes: Axes, points: pd.DataFrame, scaled_for: pd.DataFrame | None = None) -> None:
+    """One drawing: lines over the budgets, and marks apart at the right without privacy.
+
+    Its height fits the points, or those that it is scaled for.
+    """
     budgets = values_of(points, "x")
     place = {budget: number + _GAP * math.isinf(budget) for number, budget in enumerate(budgets)}
     curves = in_order(points["curve"])
@@ -84,7 +94,7 @@ def draw_tradeoff(axes: Axes, points: pd.DataFrame) -> None:
     axes.set_xlabel(r"privacy budget $\varepsilon$")
     if not points.empty:
         axes.set_ylabel(metric_label(points["metric"].iloc[0]))
-        scale_metric(axes, points)
+        scale_metric(axes, points if scaled_for is None else scaled_for)
 
 
 def _draw_curve(axes: Axes, points: pd.DataFrame, place: dict[float, float]) -> None:
