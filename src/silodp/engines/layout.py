@@ -128,7 +128,7 @@ def knobs_of(settings: Sequence[Setting]) -> Knobs:
 
 
 class GroupData(NamedTuple):
-    """The silos of one group; features are prepared for the model inside the program."""
+    """The silos of one group; features are prepared for the model on the devices."""
 
     train: Any  # SiloRecords [seeds, silos, ...]: a row is a record, or a subject's block
     test: Any  # the same, and a row is a record

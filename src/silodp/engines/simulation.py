@@ -90,10 +90,23 @@ class Simulation:
             np.stack([run_key(number, job.secret) for number in seeds]),
             np.asarray(job.weights, np.float32),
         )
-        self._fixed = _placed(fixed, fixed_specs, mesh)
+        raw, *others = _placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
         self._servers = servers
+        programs = programs or Programs()
         shapes = tuple(group.shape for group in groups)
+        sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), (raw, others))
+        about = (job.told, federations[0].pixels, shapes, members.tobytes(), servers, apart, spread)
+        key = (*about, len(devices), str(sizes))
+
+        def preparing() -> Callable:
+            specs = fixed_specs[0]
+            prepare = partial(_prepared, job)
+            return jax.jit(
+                jax.shard_map(
+                    prepare, mesh=mesh, in_specs=(specs,), out_specs=specs, check_vma=False
+                )
+            )
 
         def compiled() -> tuple[Any, Any]:
             own = [group.members for group in groups]
@@ -111,11 +124,9 @@ class Simulation:
             )
             return initial, lowered.compile()
 
-        sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), self._fixed)
-        key = (job.told, federations[0].pixels, shapes, members.tobytes(), servers, apart, spread)
-        self._initial, self._program = (programs or Programs()).get(
-            (*key, len(devices), str(sizes)), compiled
-        )
+        # Once, and not with each call: of images that takes as long as a round.
+        self._fixed = (programs.get(("prepare", *key), preparing)(raw), *others)
+        self._initial, self._program = programs.get(key, compiled)
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """From now on runs other seeds (no more than before) on the same records."""
@@ -246,7 +257,6 @@ def _advance(
     evaluate: Array,
 ) -> tuple[State, Array]:
     """Rounds start..stop of every run, then the test metric [seeds, silos, settings]."""
-    data = [_prepare(job, group) for group in data]
 
     def one_round(number: Array, state: State) -> State:
         told = _told(job, state.server, knobs, len(keys), servers)
@@ -277,12 +287,17 @@ def _advance(
     return state, jax.lax.cond(evaluate, metric, nothing, state)
 
 
-def _prepare(job: Job, group: GroupData) -> GroupData:
+def _prepared(job: Job, data: Sequence[GroupData]) -> tuple[GroupData, ...]:
+    """The groups with features as the model wants them."""
+
     def prepared(model: Model, part: SiloRecords) -> SiloRecords:
         return part._replace(features=jax.vmap(jax.vmap(model.prepare))(part.features))
 
-    return group._replace(
-        train=prepared(job.unit_model, group.train), test=prepared(job.model, group.test)
+    return tuple(
+        group._replace(
+            train=prepared(job.unit_model, group.train), test=prepared(job.model, group.test)
+        )
+        for group in data
     )
 
 

@@ -55,7 +55,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
     rows, columns = len(places), len(places[0])
     figure, grid = new_grid(max(5.0, 3.6 * columns), 3.1 * rows + 1.1, rows, columns)
     # Of the same data, heights are to be compared from one drawing to the next.
-    alike = len({str(panel.sweep["data"]) for panel in panels}) == 1
+    alike = len({str(panel.sweep.get("data", panel.name)) for panel in panels}) == 1
     count = 0
     for row, line in zip(grid, places, strict=True):
         parts = [_of_methods(where(points, panel=panel.name), group) for panel, group in line]
