@@ -38,7 +38,7 @@ def test_scales_grow_and_the_papers_has_its_grid(name):
         hour = paper if panel.hour is None else sweep_of(panel.at("hour"), where, Path())
         assert 0 < quick.runs <= hour.runs <= paper.runs
         # Smaller scales show the same columns, or columns of how much smaller they are.
-        smaller = {"rounds", "silos", "density"}
+        smaller = {"rounds", "silos", "density", "model"}
         assert set(paper.columns) <= set(hour.columns) <= set(paper.columns) | smaller
         assert set(paper.columns) <= set(quick.columns) <= set(paper.columns) | smaller
         assert {len(point.seeds) for point in paper.points} == {3 if name == "adni" else 5}
