@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from trained_runs import watch
 
+from silodp.errors import SilodpError
 from silodp.result import versions
 from silodp.sweeps import read_table, run_sweep, sweep_of
 from silodp.sweeps.known import known_runs
@@ -176,3 +177,30 @@ def test_the_commands_take_folders_of_tables(full, tmp_path, cli, sentence, trai
             said = sentence(cli(*command, "--out", tmp_path / "x", "--reuse", nothing))
             assert "--reuse: there is no results.csv in" in said
     assert not (tmp_path / "x").exists()
+
+
+TABLE = "silo,age,score\n" + "".join(
+    f"{'ab'[n % 2]},{n % 7},{(n % 7) / 7 + n % 3 / 10}\n" for n in range(80)
+)
+
+
+def of_a_table(folder):
+    options = {"silo_column": "silo", "target": "score", "method": "local", "batch_size": 8}
+    small = {"rounds": 4, "seeds": 1, "epsilon": 2}
+    return sweep_of({"data": "table.csv", **options, **small}, "the file", folder)
+
+
+def test_a_table_that_has_changed_since_is_refused_and_not_reused(tmp_path, trained):
+    file = tmp_path / "table.csv"
+    file.write_text(TABLE)
+    asked = of_a_table(tmp_path)
+    run_sweep(asked, tmp_path / "first")
+    run_sweep(asked, tmp_path / "same", reuse=[tmp_path / "first"])
+    assert len(trained) == 1
+    file.write_text(TABLE.replace("\na,1,", "\na,2,"))
+    with pytest.raises(SilodpError, match=r"table.csv has changed since runs in .*first"):
+        run_sweep(asked, tmp_path / "first")
+    run_sweep(asked, tmp_path / "other", reuse=[tmp_path / "first"])
+    assert len(trained) == 2
+    run_sweep(asked, tmp_path / "first", overwrite=True)
+    assert len(trained) == 3

@@ -39,8 +39,8 @@ def figure(
     scale: Annotated[
         str,
         typer.Option(
-            help="quick (seconds to minutes), hour (what two cores do in an hour) or paper (all of "
-            "its grid; with images that takes days)."
+            help="quick (seconds to minutes), hour (what two cores do in about an hour) or paper "
+            "(all of its grid: minutes on School and Vehicle; images want a cluster, see --ray)."
         ),
     ] = "quick",
     out: Annotated[

@@ -10,6 +10,7 @@ from typing import Any
 from silodp.result import plain, versions, write_file
 from silodp.sweeps.best import TUNING_NOTE
 from silodp.sweeps.grid import Sweep
+from silodp.sweeps.named_files import check_unchanged, digests_of
 
 ABOUT_FILE = "sweep.json"
 
@@ -27,10 +28,14 @@ def read_about(out: Path) -> dict[str, Any]:
 class About:
     """What is told of a table while a session adds to it, so that a killed one counts as well."""
 
-    def __init__(self, sweep: Sweep, out: Path):
+    def __init__(self, sweep: Sweep, out: Path, has_runs: bool):
+        """Refuses a table with runs that were trained on other files than those there are now."""
         self._sweep, self._out = sweep, out
         before = read_about(out)
         self._sessions, self._data = before.get("sessions", []), before.get("data", {})
+        self.files = digests_of(sweep)
+        if has_runs:
+            check_unchanged(before.get("files", {}), self.files, out)
         self._began = time.perf_counter()
 
     def tell(self, trained: int, data: dict[str, dict[str, int]]) -> None:
@@ -48,6 +53,7 @@ class About:
             "history": self._sweep.history,
             "note": TUNING_NOTE,
             "data": self._data | data,
+            "files": self.files,
             # One that did nothing is not worth telling, unless there is no other.
             "sessions": self._sessions + [session] * (trained > 0 or not self._sessions),
         }

@@ -3,8 +3,9 @@
 The same options have the same name in every sweep, and a run gives the same numbers in each.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,11 +46,15 @@ class Known(NamedTuple):
 
 
 def known_runs(
-    sweep: Sweep, finished: Collection[tuple[str, int]], folders: Collection[Path]
+    sweep: Sweep,
+    finished: Collection[tuple[str, int]],
+    folders: Collection[Path],
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Known:
     """What the tables in these folders hold of the runs that are not finished.
 
-    Tables made by other versions (of silodp, JAX...) are left alone.
+    Tables made by other versions (of silodp, JAX...) are left alone, and so are those made of files
+    that have changed since; `files` has digests of what is in them now.
     """
     wanted = {
         (point.run, seed): point
@@ -60,7 +65,7 @@ def known_runs(
     known = Known([], {})
     for folder in folders:
         about = read_about(folder)
-        if not wanted or not _of_now(about, sweep.history):
+        if not wanted or not _of_now(about, sweep.history, files):
             continue
         table = read_table(folder)
         table = select(table, table["run"].isin([run for run, _ in wanted]))
@@ -79,10 +84,11 @@ def known_runs(
     return known
 
 
-def _of_now(about: dict[str, Any], history: bool) -> bool:
+def _of_now(about: dict[str, Any], history: bool, files: Mapping[str, str]) -> bool:
     sessions = about.get("sessions", [])
     same = all(session.get("versions") == versions() for session in sessions)
-    return bool(sessions) and same and (about.get("history", False) or not history)
+    unchanged = all(about.get("files", {}).get(path) == digest for path, digest in files.items())
+    return bool(sessions) and same and unchanged and (about.get("history", False) or not history)
 
 
 def _options(point: Point, columns: tuple[str, ...], same: "pd.DataFrame") -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from silodp.errors import SilodpError
 from silodp.options import RunOptions
 from silodp.sweeps.chunks import Chunk
+from silodp.sweeps.named_files import paths_of
 from silodp.sweeps.table import Row
 
 # A file's content, or of a folder that of each of its files, or None if there is nothing.
@@ -65,8 +66,8 @@ def unpacked(chunk: Chunk, files: dict[Path, Content]) -> Iterator[Unpacked]:
 
 def _paths(options: RunOptions) -> dict[str, Path]:
     """Those that are read when a run is prepared; others, as a schema, are when records are."""
-    values = {"policies": options.policies, "silo_lam": options.silo_lam}
-    return {name: value for name, value in values.items() if isinstance(value, Path)}
+    paths = paths_of(options)
+    return {name: paths[name] for name in ("policies", "silo_lam") if name in paths}
 
 
 def _content(path: Path) -> Content:

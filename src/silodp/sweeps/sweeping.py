@@ -57,8 +57,10 @@ def run_sweep(
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
     table = Table(out, sweep.columns)
     try:
-        finished, about = _finished(sweep, table, out), About(sweep, out)
-        known = known_runs(sweep, finished, [folder for folder in reuse if folder != out])
+        finished = _finished(sweep, table, out)
+        about = About(sweep, out, has_runs=bool(finished))
+        others = [folder for folder in reuse if folder != out]
+        known = known_runs(sweep, finished, others, about.files)
         if known.rows:
             about.tell(0, known.data)  # first: rows are never passed off as of other versions
             table.add(known.rows)

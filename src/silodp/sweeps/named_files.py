@@ -1,0 +1,48 @@
+"""Files that options name: a run's name holds their paths, its numbers what is in them."""
+
+import hashlib
+from pathlib import Path
+
+from silodp.datasets import SOURCES
+from silodp.errors import SilodpError
+from silodp.options import RunOptions
+from silodp.sweeps.grid import Sweep
+
+
+def paths_of(options: RunOptions) -> dict[str, Path]:
+    """By the name of the option."""
+    values = {name: getattr(options, name) for name in ("policies", "silo_lam", "schema")}
+    paths = {name: value for name, value in values.items() if isinstance(value, Path)}
+    return paths if options.data in SOURCES else paths | {"data": Path(options.data)}
+
+
+def digests_of(sweep: Sweep) -> dict[str, str]:
+    """Of each file or folder that the sweep names, a digest of what is in it."""
+    paths = {path for point in sweep.points for path in paths_of(point.options).values()}
+    return {str(path): _digest(path) for path in sorted(paths) if path.exists()}
+
+
+def check_unchanged(before: dict[str, str], now: dict[str, str], table: Path) -> None:
+    """Refuses files that hold something else than when finished runs were trained."""
+    for path, digest in now.items():
+        if before.get(path, digest) != digest:
+            raise SilodpError(
+                f"{path} has changed since runs in {table} were trained: choose another --out, or "
+                "begin anew with --overwrite."
+            )
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    try:
+        for file in files:
+            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as content:
+                while block := content.read(1 << 20):
+                    digest.update(block)
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be read ({error.strerror}): check its permissions."
+        ) from None
+    return digest.hexdigest()
