@@ -223,7 +223,7 @@ def test_mask_levels_have_a_drawing_each():
         [0.2, 0.1, 0.6],
     ]
     _, drawings = draw("mask_levels", *settings)
-    assert [a.get_title() for a in drawings] == ["(a) ONE, no mask", "(b) ONE, masked 20 %"]
+    assert [a.get_title() for a in drawings] == ["(a) no mask", "(b) masked 20 %"]
     assert [lines(axes, "local")[0][1] for axes in drawings] == [[0.7], [0.6]]
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
-from silodp.figures.panels import letter, shown_panels
+from silodp.figures.panels import heading, letter, shown_panels
 from silodp.figures.settings import as_numbers
 from silodp.figures.style import legend_below
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
@@ -36,12 +36,11 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         for number, (axes, level) in enumerate(zip(row, levels, strict=True)):
             mine = where(points, **{"panel": panel.name, _LEVEL: level})
             draw_tradeoff(axes, mine)
-            title = (
-                f"{panel.title}, masked {100 * level:g} %" if level else f"{panel.title}, no mask"
-            )
+            title = f"masked {100 * level:g} %" if level else "no mask"
+            title = title if rows == 1 else f"{panel.title}, {title}"
             axes.set_title(letter(number, columns) + title, fontsize=10)
             if number:
                 axes.set_ylabel("")
-    figure.suptitle(definition.title, fontsize=11)
+    figure.suptitle(heading(definition, panels), fontsize=11)
     legend_below(figure, [axes for row in grid for axes in row], columns=5)
     return figure
