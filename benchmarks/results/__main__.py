@@ -28,9 +28,11 @@ def with_numbers(page: str) -> str:
         raise SystemExit(f"{PAGE.name} and the claims do not name the same: {odd}")
 
     def computed(place: re.Match[str]) -> str:
-        return f"{place[1]}{CLAIMS[place[2]]()}{place[3]}"
+        return f"{place[1]}{CLAIMS[place[2]]()}\n{place[3]}"
 
-    return re.sub(r"(<!-- claim: (\S+) -->\n).*?(\n<!-- end -->)", computed, page, flags=re.DOTALL)
+    # Lines up to the end; none of them is another mark.
+    inside = r"(<!-- claim: (\S+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)"
+    return re.sub(inside, computed, page)
 
 
 def take_over(folder: Path) -> None:

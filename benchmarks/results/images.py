@@ -108,7 +108,7 @@ def cifar10_between_the_ends() -> Outcome:
         of = {"epsilon": budget, "panel": "cifar10"}
         mine = numbers.at(curve="mrmtl", **of)
         name, better = numbers.best(("local", "fedavg"), **of)
-        ahead.append(mine.lead(better) > 0)
+        ahead.append(mine.ahead_of(better))
         lam = numbers.row(curve="mrmtl", **of)["lam"]
         points = f"{100 * mine.lead(better):+.1f} points over {LABELS[name]}"
         said.append(f"{points} at epsilon {budget:g} (lambda {lam:g})")
