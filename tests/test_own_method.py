@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -11,9 +12,11 @@ import pytest
 from federations import small
 
 import silodp
-from silodp.methods import get_method
+from silodp.engines.job import Job
+from silodp.methods import METHODS, get_method
 from silodp.methods.fedavg import fedavg
 from silodp.methods.server import AVERAGE
+from silodp.models import get_model
 from silodp.privacy.queries import PassNoise
 
 PACKAGE = Path(__file__).parent.parent / "examples" / "own_method"
@@ -180,3 +183,18 @@ def test_a_name_of_ours_stays_ours(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(installed(tmp_path, "fedavg = math:pi\nhypcluster = math:pi"))
     assert get_method("fedavg").summary == "one shared model, the mean of all updates"
     assert get_method("hypcluster") is get_method("ifca")
+
+
+def test_methods_that_call_themselves_alike_are_told_apart():
+    """Else one would be run by the other's compiled program."""
+    local = METHODS["local"]
+
+    def mine(**options):
+        return local.build(**options)
+
+    def told(entry):
+        model = get_model("linear", "regression", (3,))
+        return Job(model, entry, rounds=2, clip=1.0, weights=np.ones(2) / 2).told
+
+    assert told(local) == told(replace(local))
+    assert told(replace(local, build=mine)) != told(local)

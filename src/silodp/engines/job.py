@@ -91,11 +91,14 @@ class Job:
     def told(self) -> tuple:
         """All of it that numbers depend on, but the secret; jobs that tell the same are the same.
 
-        Models and methods are known by what they are called.
+        Models and methods are known by what they are called; of methods that call themselves alike,
+        by where they are written.
         """
         named = ("model", "method", "weights", "secret")
         others = [repr(getattr(self, f.name)) for f in fields(self) if f.name not in named]
-        names = (self.model.name, self.parameters, self.method.summary)
+        build = self.method.build
+        written = (getattr(build, "__module__", ""), getattr(build, "__qualname__", repr(build)))
+        names = (self.model.name, self.parameters, self.method.summary, *written)
         return (*names, *others, tuple(self.weights.tolist()))
 
     @cached_property
