@@ -11,7 +11,7 @@ import pytest
 from silodp.errors import SilodpError
 from silodp.experiments.pictures import save_both
 from silodp.figures.definition import PICTURES, Definition, Panel
-from silodp.figures.style import LOOKS, curve_name, in_order, look_of
+from silodp.figures.looks import LOOKS, curve_name, in_order, look_of
 
 INF = math.inf
 

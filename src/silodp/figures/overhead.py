@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
+from silodp.figures.looks import in_order, label_of, look_of
 from silodp.figures.panels import letter, shown_panels
 from silodp.figures.settings import as_numbers
-from silodp.figures.style import in_order, label_of, legend_below, look_of, plain_log_ticks
+from silodp.figures.style import legend_below, plain_log_ticks
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
 from silodp.sweeps.settings import select, values_of, where
 

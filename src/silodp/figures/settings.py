@@ -8,7 +8,7 @@ import pandas as pd
 
 from silodp.errors import SilodpError
 from silodp.figures.definition import Definition
-from silodp.figures.style import curve_name
+from silodp.figures.looks import curve_name
 from silodp.sweeps.settings import at_last_round, best_of, over_seeds, select
 from silodp.sweeps.table import MEASURED
 
