@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Real data sets for the tests that can use them, where they are at hand.
 export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-slow lint format bench results clean
+.PHONY: demo test test-slow lint format docs bench results clean
 
 demo: $(VENV)/core
 	$(BIN)/silodp demo --out runs/demo
@@ -24,6 +24,11 @@ lint: $(VENV)/dev
 format: $(VENV)/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The pages of docs/ as a site that needs no network: open site/index.html. Whatever the builder
+# warns about (a link to nowhere, a name that is gone) is an error.
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.throughput --json runs/bench.json

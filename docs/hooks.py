@@ -1,0 +1,102 @@
+"""What the site has beyond the pages of docs/: commands as they are, and what lies beside docs/.
+
+Pages link to `../examples/own_data.py` and the like, which is right wherever the repository is
+browsed. The site has no such files: it gets a page for each, and links are turned to these.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = "<!-- commands -->"
+_CELL = re.compile(r"^# %%.*\n?", re.MULTILINE)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds a page for each example, and the changelog."""
+    from mkdocs.structure.files import File
+
+    for path in examples():
+        page = f"examples/{path.relative_to(ROOT / 'examples').with_suffix('.md')}"
+        files.append(File.generated(config, page, content=_example_page(path)))
+    for path in ROOT.glob("CHANGELOG.md"):
+        text = path.read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, path.name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Writes the commands into their page, and turns links that lead out of docs/."""
+    if page.file.src_uri == "cli.md":
+        markdown = markdown.replace(COMMANDS, "\n".join(command_lines()))
+    markdown = re.sub(r"\]\(\.\./examples/([\w/]+)\.py\)", r"](examples/\1.md)", markdown)
+    markdown = re.sub(
+        r"\]\(\.\./examples/own_method/?\)", "](examples/own_method/mixture.md)", markdown
+    )
+    markdown = re.sub(r"\]\(\.\./examples/?\)", "](examples.md)", markdown)
+    return markdown.replace("](../CHANGELOG.md", "](CHANGELOG.md")
+
+
+def examples() -> list[Path]:
+    """The scripts of examples/."""
+    return sorted((ROOT / "examples").rglob("*.py"))
+
+
+def _example_page(path: Path) -> str:
+    """A script as a page: text and code in turn, if it has cells, else all of it as code."""
+    text = path.read_text(encoding="utf-8")
+    parts = [f"# {path.name}\n"]
+    for cell in _CELL.split(text):
+        lines = cell.strip().splitlines()
+        words = 0
+        while words < len(lines) and len(parts) > 1 and lines[words].startswith("#"):
+            words += 1
+        parts.append("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:words]))
+        code = "\n".join(lines[words:]).strip()
+        parts.append(f"```python\n{code}\n```" if code else "")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def command_lines() -> Iterator[str]:
+    """Every command with its options, in markdown, from the command line itself."""
+    import typer.main
+
+    from silodp.cli import app
+
+    top: Any = typer.main.get_command(app)
+    for name, command in top.commands.items():
+        yield from _described(command, f"silodp {name}", level=2)
+
+
+def _described(command: Any, name: str, level: int) -> Iterator[str]:
+    """A command, or a group of them, under a heading of its own."""
+    yield f"{'#' * level} {name}\n"
+    yield "\n".join(line.strip() for line in (command.help or "").splitlines())
+    if hasattr(command, "commands"):
+        for below, one in command.commands.items():
+            yield from _described(one, f"{name} {below}", level + 1)
+        return
+    arguments = [_metavar(p) for p in command.params if p.param_type_name == "argument"]
+    yield "\n    " + " ".join([name, *arguments, "[OPTIONS]"]) + "\n"
+    rows = [row for parameter in command.params for row in _row(parameter)]
+    yield "\n".join(["| option | meaning |", "|---|---|", *rows, ""]) if rows else ""
+
+
+def _metavar(argument: Any) -> str:
+    name = (argument.metavar or argument.name).strip("{}[].").upper()
+    return f"{name}..." if argument.nargs != 1 else name
+
+
+def _row(parameter: Any) -> Iterator[str]:
+    """The row of an option or argument in its command's table."""
+    text, default = getattr(parameter, "help", None), parameter.default
+    if not text:
+        return
+    names = parameter.opts if parameter.param_type_name == "option" else [_metavar(parameter)]
+    plain = isinstance(default, (str, int, float, Path)) and not isinstance(default, bool)
+    if plain and parameter.show_default:
+        text += f" (default: {default})"
+    text = " ".join(text.split()).replace("|", "\\|")
+    yield f"| {', '.join(f'`{name}`' for name in names)} | {text} |"
