@@ -19,10 +19,10 @@ from typer.main import get_command
 import silodp
 from silodp.cli import app
 from silodp.engines import checkpoint
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.methods import METHODS
 from silodp.options import RunOptions
+from silodp.reporting import Reporter
 
 RESULT_KEYS = {
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),

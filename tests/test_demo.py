@@ -2,8 +2,8 @@
 
 import json
 
-from silodp.engines.execution import Reporter
 from silodp.experiments.demo import BUDGETS, run_demo
+from silodp.reporting import Reporter
 
 
 def test_the_demo_shows_what_it_is_for(tmp_path):

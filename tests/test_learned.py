@@ -11,11 +11,12 @@ from federations import small
 
 import silodp
 from silodp.engines import checkpoint, execution
-from silodp.engines.execution import Reporter, execute
+from silodp.engines.execution import execute
 from silodp.engines.job import Setting
 from silodp.methods import METHODS
 from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
 from silodp.prepare import grid, prepare
+from silodp.reporting import Reporter
 from silodp.result import read_result
 from silodp.runs import job_of
 

@@ -10,9 +10,10 @@ from federations import small
 
 from silodp import run, tune
 from silodp.engines import execution
-from silodp.engines.execution import Reporter, execute
+from silodp.engines.execution import execute
 from silodp.engines.job import Setting
 from silodp.prepare import grid, prepare
+from silodp.reporting import Reporter
 from silodp.runs import job_of
 
 FEDERATION = small(sizes=(40, 70, 55))

@@ -9,9 +9,9 @@ import pytest
 
 import silodp
 from silodp import Federation, Records, Silo
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.models import get_model, on_pixels
+from silodp.reporting import Reporter
 from silodp.subjects import blocks_of, by_subject
 
 

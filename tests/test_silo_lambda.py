@@ -10,7 +10,7 @@ from federations import small
 
 import silodp
 from silodp.cli.run import describe
-from silodp.engines.execution import Reporter
+from silodp.reporting import Reporter
 
 OPTIONS = {"method": "meanpull", "rounds": 3, "batch_size": 16, "lr": 0.1, "epsilon": 4}
 ENDS = {"silo 0": math.inf, "silo 1": 0, "silo 2": math.inf}

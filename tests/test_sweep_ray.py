@@ -20,9 +20,9 @@ import pytest
 from site_processes import free_port
 
 from silodp.errors import SilodpError
+from silodp.reporting import SweepReporter
 from silodp.sweeps import ray_cluster, ray_connection, read_table, run_sweep, sweep_of
 from silodp.sweeps.ray_connection import Connection
-from silodp.sweeps.sweeping import SweepReporter
 
 FILE = """
 data = "synthetic"

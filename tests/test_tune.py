@@ -15,7 +15,6 @@ from federations import small
 
 import silodp
 from silodp.engines import checkpoint, execution
-from silodp.engines.execution import Reporter
 from silodp.methods import get_method
 from silodp.models import bounded_score
 from silodp.privacy.accounting import epsilon_of
@@ -28,6 +27,7 @@ from silodp.privacy.steps import steps_of
 from silodp.privacy.training import training_event
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Tuning
+from silodp.reporting import Reporter
 from silodp.tuning.search import are_finite, best_tries, settings_of, trials_of, tries_of
 from silodp.tuning.set_apart import set_apart
 

@@ -20,15 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from silodp.choices import Accountant, Relation
 from silodp.privacy import parts, pld
-from silodp.privacy.accounting import (
-    Accountant,
-    Relation,
-    contenders,
-    deltas_of,
-    epsilon_of,
-    steps_of,
-)
+from silodp.privacy.accounting import contenders, deltas_of, epsilon_of, steps_of
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.events import BoundedRangeDpEvent, EitherDpEvent
 from silodp.privacy.trials import Trials

@@ -14,7 +14,6 @@ from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from silodp import datasets
 from silodp.engines.checkpoint import Checkpoint
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.methods import get_method
 from silodp.models import is_heavy
@@ -33,6 +32,7 @@ from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import Allowance
 from silodp.privacy.statistics import gaussian_event
+from silodp.reporting import Reporter
 from silodp.result import plain
 
 

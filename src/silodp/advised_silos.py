@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from silodp import datasets
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.models import get_model
@@ -17,6 +16,7 @@ from silodp.names import numbered
 from silodp.options import RunOptions
 from silodp.prepare import Data, check_unit, filled, load, policies_of
 from silodp.privacy.policy import Policy
+from silodp.reporting import Reporter
 
 _MOST_COUNTED = 10**12
 

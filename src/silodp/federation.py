@@ -12,9 +12,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from silodp.choices import Task
 from silodp.errors import SilodpError
 
-Task = Literal["regression", "binary", "multiclass"]
 Metric = Literal["mse", "accuracy"]
 PublicKnowledge = Literal["feature bounds", "label range", "class list"]
 

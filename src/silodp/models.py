@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from silodp import convnet
+from silodp.choices import Task
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Task, pixel_values
+from silodp.federation import pixel_values
 from silodp.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
 
 Params = Any

@@ -1,8 +1,10 @@
 """Names that others gave (silos, classes, files), made fit to be shown."""
 
 import re
+from typing import TYPE_CHECKING
 
-from silodp.federation import Federation
+if TYPE_CHECKING:
+    from silodp.federation import Federation
 
 _LONGEST = 40
 _LONGEST_FILE = 80
@@ -32,7 +34,7 @@ def numbered(kind: str, number: int, count: int, least: int = 2) -> str:
     return f"{kind}-{number + 1:0{max(least, len(str(count)))}d}"
 
 
-def class_name(federation: Federation, label: float) -> str:
+def class_name(federation: "Federation", label: float) -> str:
     """What a label of a classification stands for: the name of its class, else its number."""
     number = int(label > 0) if federation.task == "binary" else int(label)
     if number < len(federation.class_names):

@@ -1,12 +1,11 @@
 """Local optimisers, by name, through optax."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import optax
 from jax import Array
 
-Optimiser = Literal["sgd", "momentum", "adam"]
+from silodp.choices import Optimiser
 
 # The learning rate may be a traced number, so these are built inside the compiled program.
 OPTIMISERS: dict[Optimiser, Callable[[Array], optax.GradientTransformation]] = {

@@ -5,7 +5,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from silodp.datasets import SOURCES
+from silodp.choices import DATA_SETS
 from silodp.errors import SilodpError, one_of
 from silodp.options import RunOptions
 
@@ -49,6 +49,6 @@ def option_value(name: str, value: Any, where: str, folder: Path) -> Any:
     }[kind]
     if not fits:
         raise SilodpError(f"{where}: {name} is {value!r}, not of type {kind.__name__}: correct it.")
-    if name == "data" and value not in SOURCES and (folder / str(value)).exists():
+    if name == "data" and value not in DATA_SETS and (folder / str(value)).exists():
         return str(folder / str(value))
     return folder / str(value) if kind is Path else kind(value)

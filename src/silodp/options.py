@@ -4,27 +4,33 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-import numpy as np
-
+from silodp.choices import (
+    MODEL_NAMES,
+    Accountant,
+    Engine,
+    Entropy,
+    Optimiser,
+    Regulariser,
+    Relation,
+    Sampling,
+    SelectMechanism,
+    SelectScore,
+    ServerOptimiser,
+    SmallSilos,
+    Task,
+    Weights,
+)
 from silodp.errors import SilodpError
-from silodp.federation import Task
-from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
-from silodp.models import MODELS
-from silodp.optimisers import OPTIMISERS, Optimiser
-from silodp.privacy.accounting import Accountant, Relation
-from silodp.privacy.randomness import Entropy
-from silodp.privacy.sampling import Sampling
-from silodp.privacy.selection import SelectMechanism, SelectScore
-from silodp.privacy.training import Regulariser
-
-Weights = Literal["records", "uniform"]
-Engine = Literal["simulation", "debug"]
 
 
 def _option(default: Any, about: str) -> Any:
     return field(default=default, metadata={"help": about})
+
+
+def _listed(choices: Any) -> str:
+    return ", ".join(get_args(choices))
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class RunOptions:
     method: str = _option(
         "ebmtl", "How silos learn together (silodp methods); ifca+NAME is a warm start."
     )
-    model: str | None = _option(None, f"One of {', '.join(MODELS)}.")
+    model: str | None = _option(None, f"One of {', '.join(MODEL_NAMES)}.")
     lam: float = _option(
         1.0, "lambda: how strongly silos are pulled together (mrmtl, meanpull, ditto, mocha)."
     )
@@ -56,7 +62,7 @@ class RunOptions:
         None, "Options of a method of your own: name=number, separated by commas."
     )
     server_optimiser: ServerOptimiser = _option(
-        "average", f"How the server uses the silos' mean update: {', '.join(SERVER_OPTIMISERS)}."
+        "average", f"How the server uses the silos' mean update: {_listed(ServerOptimiser)}."
     )
     server_lr: float | None = _option(
         None, "Learning rate of the server; else 1, or 0.01 for fedadam."
@@ -84,7 +90,7 @@ class RunOptions:
     clip: float | None = _option(None, "Largest norm of a record's gradient.")
     lr: float | None = _option(None, "Learning rate of local training.")
     epochs: int = _option(1, "Local epochs in a round.")
-    optimiser: Optimiser = _option("sgd", f"Of local training: {', '.join(OPTIMISERS)}.")
+    optimiser: Optimiser = _option("sgd", f"Of local training: {_listed(Optimiser)}.")
     seeds: int = _option(1, "How many runs, each with its own split of the data and noise.")
     first_seed: int = _option(0, "The first of them.")
     sampling: Sampling = _option(
@@ -167,7 +173,7 @@ class RunOptions:
     heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
 
     def __post_init__(self):
-        for name, choices in _CHOICES.items():
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise SilodpError(
@@ -227,8 +233,8 @@ class RunOptions:
 # Models are in single precision.
 LARGEST = 1e30
 _MOST_PASSES = 100
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "optimiser": tuple(OPTIMISERS),
+CHOICES: dict[str, tuple[str, ...]] = {
+    "optimiser": get_args(Optimiser),
     "sampling": get_args(Sampling),
     "accountant": get_args(Accountant),
     "regulariser": get_args(Regulariser),
@@ -237,8 +243,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "select_score": get_args(SelectScore),
     "entropy": get_args(Entropy),
     "weights": get_args(Weights),
-    "server_optimiser": tuple(SERVER_OPTIMISERS),
-    "small_silos": ("refuse", "full-batch"),
+    "server_optimiser": get_args(ServerOptimiser),
+    "small_silos": get_args(SmallSilos),
     "engine": get_args(Engine),
     "task": get_args(Task),
 }
@@ -249,7 +255,11 @@ def _flag(name: str) -> str:
 
 
 def _check_kind(name: str, value: Any, whole=False) -> None:
-    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    kinds: tuple[type, ...] = (int,) if whole else (int, float)
+    if not isinstance(value, kinds):
+        import numpy as np  # not before it is needed: the command line's help is to be fast
+
+        kinds = (np.integer,) if whole else (np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "a whole number" if whole else "a number"
         raise SilodpError(f"{_flag(name)} is {value!r}: give {kind}.")

@@ -8,9 +8,10 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
+from silodp.choices import Accountant, Relation
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
-from silodp.privacy.accounting import Accountant, Relation, epsilon_of, supporting
+from silodp.privacy.accounting import epsilon_of, supporting
 from silodp.privacy.events import to_json
 from silodp.privacy.plan import SiloPlan
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from silodp import datasets
+from silodp.choices import Accountant
 from silodp.datasets import Defaults
-from silodp.engines.execution import Reporter, check_equal_shapes, evaluated_rounds
+from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation
 from silodp.method_choice import OfSilos, check_choice, options_of_silos, schedule_of
@@ -18,12 +19,12 @@ from silodp.methods import MethodEntry, get_method
 from silodp.methods.server import SERVER_LR
 from silodp.models import Model, get_model, on_pixels
 from silodp.options import RunOptions
-from silodp.privacy.accounting import Accountant
 from silodp.privacy.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
 from silodp.privacy.tuning import Tuning
+from silodp.reporting import Reporter
 
 Data = Federation | Callable[[int], Federation]
 

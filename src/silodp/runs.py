@@ -13,13 +13,13 @@ import numpy as np
 
 from silodp.accounts import account_of, refuse_early
 from silodp.engines.checkpoint import Place
-from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
 from silodp.privacy.randomness import host_random
 from silodp.privacy.statistics import noisy_metric
+from silodp.reporting import Reporter
 from silodp.result import Result
 from silodp.run_results import check_finite, result_of
 from silodp.training_run import TrainingRun, Watch

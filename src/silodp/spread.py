@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from silodp.accounts import Release, account_of_release
-from silodp.engines.execution import Reporter
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records
 from silodp.options import RunOptions
@@ -19,6 +18,7 @@ from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_declared
 from silodp.privacy.randomness import host_random, new_secret
 from silodp.privacy.statistics import LABEL_SENSITIVITY, gaussian_event, noisy_label_moments
+from silodp.reporting import Reporter
 
 _WHAT = "noisy mean and square of the labels"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from silodp.accounts import Account, account_of
 from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import Reporter, execute, fingerprint
+from silodp.engines.execution import execute, fingerprint
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.federation import Federation, Records, Silo
@@ -17,6 +17,7 @@ from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.randomness import host_random, new_secret
 from silodp.privacy.statistics import noisy_moments
+from silodp.reporting import Reporter
 
 
 class Watch(Reporter):

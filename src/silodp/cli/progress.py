@@ -14,8 +14,7 @@ from rich.progress import (
 )
 
 from silodp.cli.terminal import safe
-from silodp.engines.execution import Reporter
-from silodp.sweeps.sweeping import SweepReporter
+from silodp.reporting import Reporter, SweepReporter
 
 if TYPE_CHECKING:
     from silodp.sweeps.chunks import Chunk

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from silodp.choices import Relation
 from silodp.cli import ledger as ledger_commands
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
-from silodp.privacy.accounting import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 app = typer.Typer(

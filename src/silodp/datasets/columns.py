@@ -32,10 +32,14 @@ Kind = Literal["number", "category"]
 
 @dataclass(frozen=True)
 class Column:
-    """A feature column: numbers, or (if it has levels) one of a list of categories."""
+    """A feature column: numbers, or (if it has levels) one of a list of categories.
+
+    `declared` says whether the levels were, or were taken from the records.
+    """
 
     name: str
     levels: tuple[str, ...] = ()
+    declared: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ def make_encoder(
     columns, undeclared = [], []
     for name in names:
         if name in levels:
-            columns.append(Column(name, levels[name]))
+            columns.append(Column(name, levels[name], declared=True))
         elif kind_of(frames, name, "its levels") == "number":
             columns.append(Column(name))
         else:

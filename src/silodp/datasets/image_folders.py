@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silodp.choices import Task
 from silodp.datasets.images import (
     DEFAULT_PREPROCESS,
     ENDINGS,
@@ -34,7 +35,7 @@ from silodp.datasets.source import DataOptions, DataSource, Defaults
 from silodp.datasets.split import split_silo
 from silodp.datasets.table_files import in_order
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Federation, Records, Silo, Task
+from silodp.federation import Federation, Records, Silo
 
 DEFAULT_TEST_FRACTION = 0.2
 LEAST_FOR_CONVNET = 10  # pixels to a side

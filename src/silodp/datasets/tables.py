@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silodp.choices import Task
 from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
 from silodp.datasets.scaling import (
     STANDARDISED,
@@ -24,7 +25,7 @@ from silodp.datasets.table_files import Frames, check_column, read_silos, values
 from silodp.datasets.target import Target, make_target
 from silodp.datasets.times import places_in_time
 from silodp.errors import SilodpError
-from silodp.federation import Federation, PublicKnowledge, Records, Silo, Task
+from silodp.federation import Federation, PublicKnowledge, Records, Silo
 
 DEFAULT_TEST_FRACTION = 0.2
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from silodp.choices import Task
 from silodp.datasets.columns import Kind, category_numbers, kind_of, numbers, united_levels
 from silodp.datasets.scaling import bounds_to_unit
 from silodp.datasets.schema import Schema
 from silodp.datasets.table_files import Frames, values_of
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Task
 
 # A target of whole numbers with no more values than this is taken for a class number.
 FEW_VALUES = 10
@@ -18,21 +18,44 @@ FEW_VALUES = 10
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict. `declared` says whether the classes or the range were."""
+    """The column to predict. `declared` says whether the classes or the range were.
+
+    `spread` is the smallest and the largest number of all silos' training records, where a number
+    is scaled by these instead of by a declared range.
+    """
 
     name: str
     task: Task
     classes: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
     declared: bool = False
+    spread: tuple[float, float] | None = None
 
     def encode(self, silo: str, values: pd.Series) -> np.ndarray:
         """Numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass)."""
         if self.task == "regression":
-            y = numbers(silo, self.name, values)
-            return y if self.range is None else bounds_to_unit(y, *self.range)
+            return self.scaled(numbers(silo, self.name, values))
         y = category_numbers(silo, self.name, values, self.classes)
         return 2.0 * y - 1.0 if self.task == "binary" else y
+
+    def scaled(self, y: np.ndarray) -> np.ndarray:
+        """Numbers in the target's own units as a model learns them."""
+        if self.range is not None:
+            return bounds_to_unit(y, *self.range)
+        low, high = self.spread or (0.0, 1.0)
+        # Those of test records may lie outside; clipping them would flatter the model.
+        return (y - low) / (high - low)
+
+    @property
+    def unit(self) -> float:
+        """How much of the target's own units a model's 1 is."""
+        low, high = self.range or self.spread or (0.0, 1.0)
+        return high - low
+
+    def in_own_units(self, outputs: np.ndarray) -> np.ndarray:
+        """What a model says, in the target's own units."""
+        low, _ = self.range or self.spread or (0.0, 1.0)
+        return low + self.unit * outputs.astype(np.float64)
 
 
 def make_target(frames: Frames, name: str, task: Task | None, schema: Schema) -> Target:

@@ -18,6 +18,7 @@ from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.errors import SilodpError
 from silodp.federation import Federation
+from silodp.reporting import Reporter
 
 # Memory that the records of a part, and the runs of a part, may take. Records are held twice (as
 # they are, and prepared for the model).
@@ -29,19 +30,6 @@ MOST_SETTINGS = 64
 MOST_TRIALS = 256
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 SECONDS_BETWEEN_REPORTS = 0.5
-
-
-class Reporter:
-    """Is told how a run goes; this one says nothing."""
-
-    def stage(self, name: str) -> None:
-        """A stage that may take a while begins."""
-
-    def calibrated(self, done: int, total: int) -> None:
-        """So many of the silos' noises are calibrated."""
-
-    def trained(self, done: int, total: int, metric: float) -> None:
-        """So many rounds (of all parts) are done; the mean metric over runs of the part."""
 
 
 class Execution(NamedTuple):

@@ -11,15 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from silodp.choices import Optimiser, Regulariser, SelectMechanism, SelectScore
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method, Start
 from silodp.models import Model, with_error_as_loss
-from silodp.optimisers import OPTIMISERS, Optimiser
+from silodp.optimisers import OPTIMISERS
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import PassNoise, Schedule, SiloNoise, SiloRecords
 from silodp.privacy.randomness import init_key, selection_words
-from silodp.privacy.selection import SelectMechanism, SelectScore, select_privately
-from silodp.privacy.training import PassShape, Regulariser, training_pass
+from silodp.privacy.selection import select_privately
+from silodp.privacy.training import PassShape, training_pass
 from silodp.privacy.update_noise import pass_noise
 from silodp.subjects import by_subject
 

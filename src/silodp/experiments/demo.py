@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from silodp.engines.execution import Reporter
 from silodp.experiments.pictures import COLOURS, METRIC_NAMES, new_figure, save
+from silodp.reporting import Reporter
 from silodp.result import Result, write_file
 from silodp.runs import sweep
 

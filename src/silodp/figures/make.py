@@ -13,11 +13,12 @@ from silodp.errors import DataMissingError
 from silodp.experiments.pictures import save_both
 from silodp.figures.definition import Definition, Panel
 from silodp.figures.settings import settings_of
+from silodp.reporting import SweepReporter
 from silodp.result import write_file
 from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import sweep_of
 from silodp.sweeps.settings import options_of
-from silodp.sweeps.sweeping import SweepReporter, run_sweep
+from silodp.sweeps.sweeping import run_sweep
 from silodp.sweeps.table import TABLE_FILE, read_table
 
 

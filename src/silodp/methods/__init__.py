@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
+from silodp.choices import METHOD_GROUP
 from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
@@ -18,8 +19,6 @@ from silodp.methods.mocha import mocha
 from silodp.methods.mrmtl import mrmtl
 from silodp.methods.warm_start import warm_start
 
-# Where packages announce methods of their own: name = "module:entry".
-GROUP = "silodp.methods"
 ONE_PASS = "1 training pass a round"
 SELECTIONS = "1 selection in each of the first rounds"
 
@@ -141,7 +140,8 @@ def is_ours(name: str) -> bool:
 def announced() -> dict[str, EntryPoint]:
     """The methods of installed packages, by name, not loaded; ours go first where one is taken."""
     taken = (*METHODS, *ALIASES)
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in taken}
+    points = entry_points(group=METHOD_GROUP)
+    return {point.name: point for point in points if point.name not in taken}
 
 
 def load(point: EntryPoint) -> MethodEntry:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from silodp.choices import Regulariser
 from silodp.errors import SilodpError, one_of
 from silodp.methods.base import Method
 from silodp.methods.server import SERVER_OPTIMISERS, Merging
-from silodp.privacy.training import Regulariser
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,15 @@ It works on released updates only, so it costs no privacy.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
+from silodp.choices import ServerOptimiser
 from silodp.methods.base import Params, weighted_mean
-
-ServerOptimiser = Literal["average", "fedavgm", "fedadam"]
 
 # Learning rate (which may be traced), momentum -> optimiser.
 SERVER_OPTIMISERS: dict[

@@ -11,18 +11,18 @@ a selection, and rho of zCDP, are already those of the silo's relation.
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from dp_accounting import DpEvent
 
+from silodp.choices import Accountant, Relation
 from silodp.errors import SilodpError
 from silodp.privacy import pld, rdp
 from silodp.privacy.steps import (
     LEAST_NOISE,
     ConcentratedSteps,
     PureSteps,
-    Relation,
     Selections,
     Step,
     Steps,
@@ -45,10 +45,6 @@ __all__ = [
     "steps_of",
     "supporting",
 ]
-
-Accountant = Literal["best", "pld", "rdp"]
-"""How an event is charged: by its privacy loss distribution, by Rényi divergence, or by the
-better of those that know every step."""
 
 _ACCOUNTANTS: dict[str, ModuleType] = {"pld": pld, "rdp": rdp}
 

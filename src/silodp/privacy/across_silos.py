@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from dp_accounting import DpEvent
 
+from silodp.choices import Relation
 from silodp.errors import SilodpError
 from silodp.privacy import rdp
-from silodp.privacy.accounting import Relation, check_delta, rdp_curve, supporting
+from silodp.privacy.accounting import check_delta, rdp_curve, supporting
 
 
 def epsilon_of_any(

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from silodp.choices import Relation
 from silodp.errors import SilodpError
-from silodp.privacy.accounting import Relation
 from silodp.privacy.chain import COLUMNS, BrokenChainError, Entry, check_chain, next_entry
 
 Unit = Literal["record", "subject"]

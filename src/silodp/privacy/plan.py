@@ -13,21 +13,20 @@ from typing import Any
 from dp_accounting import ComposedDpEvent, DpEvent, get_sigma_gaussian
 from dp_accounting.dp_event import SelfComposedDpEvent
 
+from silodp.choices import Accountant, Relation, Sampling, SelectMechanism
 from silodp.errors import SilodpError
-from silodp.privacy.accounting import Accountant, Relation
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_delta
 from silodp.privacy.queries import Schedule
 from silodp.privacy.sampling import (
     OVERFLOW_SHARE,
     Draw,
-    Sampling,
     charged_rate,
     draw_of,
     overflow_chance,
     slots_for,
 )
-from silodp.privacy.selection import MOST_SELECTING, SelectMechanism, selection_event
+from silodp.privacy.selection import MOST_SELECTING, selection_event
 from silodp.privacy.statistics import gaussian_event
 from silodp.privacy.training import training_event
 from silodp.privacy.tuning import Tuning, most_trials, score_event, tuned_event

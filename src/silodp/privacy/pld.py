@@ -24,12 +24,12 @@ from dp_accounting.pld.privacy_loss_distribution import (
 )
 from scipy.stats import binom
 
+from silodp.choices import Relation
 from silodp.privacy.parts import choices_of
 from silodp.privacy.steps import (
     ConcentratedSteps,
     EitherSteps,
     PureSteps,
-    Relation,
     Selections,
     Step,
     Steps,

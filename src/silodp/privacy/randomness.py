@@ -9,12 +9,14 @@ step, and by far of the time to compile it.
 import hmac
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from silodp.choices import Entropy
 
 # What a word is for.
 _SAMPLE, _NOISE = 0, 1
@@ -132,10 +134,6 @@ def init_key(key: Array) -> Array:
     """The key for a run's first model: no pass has it, so that a public model tells nothing."""
     last = jnp.uint32(2**32 - 1)  # no silo's place
     return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
-
-
-Entropy = Literal["seed", "os"]
-"""Where keys come from: a seed (whoever knows it knows the noise), or the operating system."""
 
 
 def new_secret(entropy: Entropy) -> bytes:

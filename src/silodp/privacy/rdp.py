@@ -10,11 +10,11 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 
+from silodp.choices import Relation
 from silodp.privacy.steps import (
     ConcentratedSteps,
     EitherSteps,
     PureSteps,
-    Relation,
     Selections,
     Step,
     Steps,

@@ -21,7 +21,8 @@ import numpy as np
 from jax import Array
 from scipy import stats
 
-Sampling = Literal["poisson", "shuffle"]
+from silodp.choices import Sampling
+
 Draw = Literal["every", "gaps", "shuffle"]
 
 # Up to this many expected batches a silo is sampled by "every". A light model's step over all rows

@@ -11,20 +11,16 @@ clipped has no sensitivity at all, whatever that of the error rate is.)
 """
 
 import math
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from dp_accounting import dp_event
 from jax import Array
 
+from silodp.choices import Relation, SelectMechanism
 from silodp.models import Model
-from silodp.privacy.accounting import Relation
 from silodp.privacy.events import BoundedRangeDpEvent, PureDpEvent
 from silodp.privacy.queries import SiloRecords
-
-SelectMechanism = Literal["exponential", "permute-and-flip"]
-SelectScore = Literal["error", "loss"]
 
 # Scores are counted in whole steps, so that their sums are exact whatever their order.
 _STEPS = 2**12

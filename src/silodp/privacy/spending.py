@@ -14,9 +14,10 @@ from typing import Any, Literal, get_args
 
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, get_sigma_gaussian
 
+from silodp.choices import Relation
 from silodp.errors import SilodpError
 from silodp.privacy import events
-from silodp.privacy.accounting import Relation, epsilon_of
+from silodp.privacy.accounting import epsilon_of
 from silodp.privacy.chain import Entry, canonical
 from silodp.privacy.ledger import Ledger, Unit, read_ledger
 

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Literal
 
 from dp_accounting.dp_event import (
     ComposedDpEvent,
@@ -22,6 +21,7 @@ from dp_accounting.dp_event import (
     ZCDpEvent,
 )
 
+from silodp.choices import Relation
 from silodp.errors import SilodpError
 from silodp.privacy.events import (
     BoundedRangeDpEvent,
@@ -30,9 +30,6 @@ from silodp.privacy.events import (
     no_price,
     parameters_of,
 )
-
-Relation = Literal["add-remove", "replace-one"]
-"""Which data sets are neighbours: one record more or less, or one record changed for another."""
 
 # With less noise one step's loss nears the largest exponent of a float, and no bound is computed.
 # Nobody sets such a budget. Steps on every record go further, because they have a closed form.

@@ -1,7 +1,7 @@
 """The private training pass: DP-SGD over one silo's records."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import optax
 from dp_accounting import dp_event
 from jax import Array
 
+from silodp.choices import Regulariser
 from silodp.models import Model
 from silodp.privacy.lattice import on_lattice
 from silodp.privacy.queries import SiloNoise, SiloRecords
@@ -16,7 +17,6 @@ from silodp.privacy.randomness import PassRandomness, PassSize, as_params
 from silodp.privacy.sampling import Draw, draw_batches, draw_size
 
 Params = Any
-Regulariser = Literal["outside", "inside", "proximal"]
 
 
 def training_event(noise_multiplier: float, rate: float, steps: int) -> dp_event.DpEvent:

@@ -9,7 +9,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from silodp.optimisers import OPTIMISERS, Optimiser
+from silodp.choices import Optimiser
+from silodp.optimisers import OPTIMISERS
 from silodp.privacy.queries import PassNoise, SiloNoise, SiloRecords
 from silodp.privacy.training import PassShape
 

@@ -10,13 +10,13 @@ import numpy as np
 from jax import Array
 
 from silodp.datasets.tables import defaults_of
-from silodp.engines.execution import Reporter
 from silodp.engines.job import Job
 from silodp.federation import Federation
 from silodp.methods.base import Method
 from silodp.prepare import Loaded, Prepared, prepare_loaded
 from silodp.privacy.policy import Policy
 from silodp.privacy.randomness import run_key
+from silodp.reporting import Reporter
 from silodp.runs import job_of
 from silodp.sites.agreed_schema import example
 from silodp.sites.proposal import Proposal

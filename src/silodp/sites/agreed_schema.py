@@ -18,12 +18,13 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from silodp.choices import Task
 from silodp.datasets.columns import LARGEST
 from silodp.datasets.schema import Schema, checked_schema, known_keys
 from silodp.datasets.source import DataOptions
 from silodp.datasets.tables import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Federation, Task
+from silodp.federation import Federation
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import Reporter
 from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
 from silodp.prepare import Loaded
+from silodp.reporting import Reporter
 from silodp.result import versions
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.grid import Sweep

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silodp.engines.checkpoint import Place, check_writable
-from silodp.engines.execution import Reporter
 from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
+from silodp.reporting import Reporter, SweepReporter
 from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
 from silodp.sweeps.grid import Sweep
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _UNFINISHED = "unfinished"
-
-
-class SweepReporter(Reporter):
-    """Is told how a sweep goes, as well; this one says nothing."""
-
-    def swept(self, done: float, total: int, chunk: Chunk | None) -> None:
-        """So many runs are in the table (or nearly: parts of a run count); what is next."""
 
 
 def run_sweep(

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from silodp.engines.checkpoint import Place
-from silodp.engines.execution import Reporter
 from silodp.engines.programs import Programs
 from silodp.errors import DataMissingError, SilodpError
 from silodp.methods import METHOD_OPTIONS
 from silodp.prepare import Loaded, Prepared, load, prepare_loaded
+from silodp.reporting import Reporter
 from silodp.run_results import over_silos
 from silodp.runs import metrics_of, train
 from silodp.sweeps.chunks import Chunk, data_key

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.engines.checkpoint import Place
-from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
 from silodp.errors import SilodpError, one_of
 from silodp.method_choice import must_be_finite
@@ -32,6 +31,7 @@ from silodp.prepare import grid as options_of
 from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
+from silodp.reporting import Reporter
 from silodp.result import Result, summary
 from silodp.run_results import check_finite, over_silos, result_of
 from silodp.runs import job_of

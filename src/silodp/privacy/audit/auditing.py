@@ -11,7 +11,6 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import Reporter
 from silodp.engines.job import Job, Setting
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records
@@ -34,6 +33,7 @@ from silodp.privacy.audit.scores import in_units_of_noise, statistics
 from silodp.privacy.audit.trials import run_trials
 from silodp.privacy.audit.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.privacy.plan import SiloPlan
+from silodp.reporting import Reporter
 from silodp.runs import job_of
 from silodp.subjects import blocks_of
 
