@@ -8,12 +8,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from silodp.choices import Task
 from silodp.errors import SilodpError
+
+if TYPE_CHECKING:
+    from silodp.datasets.preparation import Preparation
 
 Metric = Literal["mse", "accuracy"]
 PublicKnowledge = Literal["feature bounds", "label range", "class list"]
@@ -62,11 +65,15 @@ class Records:
 
 @dataclass(frozen=True)
 class Silo:
-    """A site that holds records which may not leave it."""
+    """A site that holds records which may not leave it.
+
+    `preparation` says how they were made from what the silo has, where that is known.
+    """
 
     name: str
     train: Records
     test: Records
+    preparation: "Preparation | None" = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,9 @@ class Federation:
         def numbers(records: Records) -> Records:
             return replace(records, x=pixel_values(records.x.astype(np.float32), low, high))
 
-        silos = (Silo(silo.name, numbers(silo.train), numbers(silo.test)) for silo in self.silos)
+        silos = (
+            replace(silo, train=numbers(silo.train), test=numbers(silo.test)) for silo in self.silos
+        )
         return replace(self, silos=tuple(silos), pixels=None)
 
     @property
@@ -203,7 +212,7 @@ def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
             )
         return Records(x if pixels else x.astype(np.float32), y, subject)
 
-    return Silo(silo.name, convert(silo.train, "train"), convert(silo.test, "test"))
+    return replace(silo, train=convert(silo.train, "train"), test=convert(silo.test, "test"))
 
 
 def check_federation(federation: Federation) -> None:
@@ -313,10 +322,10 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "
             "features, at least one."
         )
-    _check_numbers(f"{where} y", records.y)
+    check_numbers(f"{where} y", records.y)
     if federation.pixels is not None:
         return  # every byte stands for a number within the bound
-    _check_numbers(f"{where} x", records.x)
+    check_numbers(f"{where} x", records.x)
     bound = federation.feature_bound
     if bound is not None:
         # Single precision rounds; more than that is not within the bound.
@@ -329,7 +338,8 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             )
 
 
-def _check_numbers(where: str, array: np.ndarray) -> None:
+def check_numbers(where: str, array: np.ndarray) -> None:
+    """Refuses what is no number, and what is too large for single precision."""
     bad = ~np.isfinite(array)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from silodp.accounts import Account, account_of
+from silodp.datasets.preparation import by_moments, preparation_of
 from silodp.engines.checkpoint import Checkpoint, Place
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import execute, fingerprint
@@ -62,6 +63,7 @@ class TrainingRun:
       seeds: of the runs.
       settings: that were trained.
       secret: what their noise came from, if not from the seeds.
+      federations: the records that they were trained on, one federation a seed.
       execution: what came of them.
       seconds: what took how long.
     """
@@ -82,12 +84,14 @@ class TrainingRun:
         watch.done("calibrate")
 
         prepare_jax()
-        first, federations = prepared.asked[0], prepared.federations
+        first, self.federations = prepared.asked[0], prepared.federations
         self.seeds = list(range(first.first_seed, first.first_seed + first.seeds))
         how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
         at = None
         if place is not None:
-            at = place.begin(fingerprint(job, self.seeds, federations, settings_of(b""), **how))
+            at = place.begin(
+                fingerprint(job, self.seeds, self.federations, settings_of(b""), **how)
+            )
         # Rounds that are done again after an interruption are the same: no further release.
         self.secret = at.secret if at else new_secret(first.entropy or "seed")
         self.settings = settings_of(self.secret)
@@ -97,14 +101,14 @@ class TrainingRun:
                 place.charge, place.secret = self._charge, self.secret
             if first.statistics_share:
                 watch.asked = True
-                federations = [
+                self.federations = [
                     standardised(federation, prepared.plans[0], seed, self.secret)
-                    for seed, federation in zip(self.seeds, federations, strict=True)
+                    for seed, federation in zip(self.seeds, self.federations, strict=True)
                 ]
             self.execution = execute(
                 replace(job, secret=self.secret),
                 self.seeds,
-                federations,
+                self.federations,
                 self.settings,
                 **how,
                 keep_models=keep_models,
@@ -152,10 +156,17 @@ def standardised(
             silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
         )
 
-        def scaled(records: Records) -> Records:
-            return replace(records, x=(records.x - mean) / deviation)
+        scaling = by_moments(mean, deviation)
 
-        return Silo(silo.name, scaled(silo.train), scaled(silo.test))
+        def scaled(records: Records) -> Records:
+            return replace(records, x=scaling.apply(records.x))
+
+        return replace(
+            silo,
+            train=scaled(silo.train),
+            test=scaled(silo.test),
+            preparation=replace(preparation_of(federation, silo), noisy=scaling),
+        )
 
     silos = tuple(of_silo(*pair) for pair in zip(federation.silos, plans, strict=True))
     return replace(federation, silos=silos, feature_bound=None)

@@ -4,25 +4,27 @@ The file is that of MALSAR: cell arrays X and Y with one matrix of students a sc
 numbers in one byte each. The silos are the schools.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from silodp.datasets.cell_silos import read_cell_silos
+from silodp.datasets.columns import Column, Encoder
 from silodp.datasets.files import DataFile, find_file
-from silodp.datasets.scaling import (
-    STANDARDISED,
-    bounds_to_symmetric,
-    bounds_to_unit,
-    check_features,
-    standardisation,
-    standardise,
+from silodp.datasets.preparation import (
+    Preparation,
+    Scaling,
+    by_bounds,
+    default_names,
+    fitted_to,
+    prepared_silo,
 )
+from silodp.datasets.scaling import STANDARDISED, check_features
 from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper
 from silodp.datasets.split import authors_seed, split_silo
+from silodp.datasets.target import Target
 from silodp.errors import SilodpError
-from silodp.federation import Federation, Records, Silo
+from silodp.federation import Federation, Records
 
 FILE = DataFile(
     name="school.mat",
@@ -32,6 +34,7 @@ FILE = DataFile(
 DEFAULT_PREPROCESS = "bounds"
 DEFAULT_TEST_FRACTION = 0.2
 SCORE_RANGE = (1.0, 70.0)
+TARGET = Target("score", "regression", range=SCORE_RANGE, declared=True)
 
 # What each column may hold according to the code book: public knowledge, not learned from the
 # records. An indicator is 0 or 1; a percentage may be anything from 0 to 100, although the schools
@@ -61,16 +64,10 @@ FEATURE_NAMES: tuple[str, ...] = (
 )
 
 
-def _scale_features(
-    train: np.ndarray, test: np.ndarray, preprocess: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _scaling(train: np.ndarray, preprocess: str) -> Scaling:
     if preprocess == "paper":
-        mean, deviation = standardisation(train)
-        return standardise(train, mean, deviation), standardise(test, mean, deviation)
-    if preprocess == "bounds":
-        low, high = np.array(COLUMN_BOUNDS).T
-        return bounds_to_symmetric(train, low, high), bounds_to_symmetric(test, low, high)
-    return train, test
+        return fitted_to(train)
+    return by_bounds(list(COLUMN_BOUNDS)) if preprocess == "bounds" else Scaling()
 
 
 def _check_scores(path: Path, name: str, y: np.ndarray) -> None:
@@ -95,14 +92,18 @@ def read(seed: int, options: DataOptions) -> Federation:
             f"{path} has {num_features} columns, but the bounds of the School code book are for "
             f"{len(COLUMN_BOUNDS)}: choose the preprocessing 'paper' or 'none'."
         )
+    # Another file in the place of School's has columns of which nothing is known.
+    known = num_features == len(FEATURE_NAMES)
+    columns = FEATURE_NAMES if known else default_names(num_features)
+    encoder = Encoder(tuple(map(Column, columns)))
     silos = []
     for name, school in schools.items():
         check_features(f"{path}, silo {name!r}: X", school.x)
         _check_scores(path, name, school.y)
-        records = Records(school.x, bounds_to_unit(school.y, *SCORE_RANGE))
+        records = Records(school.x, TARGET.scaled(school.y))
         train, test = split_silo(name, records, test_fraction, authors_seed(seed), options.density)
-        x_train, x_test = _scale_features(train.x, test.x, preprocess)
-        silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
+        preparation = Preparation(encoder, _scaling(train.x, preprocess), TARGET)
+        silos.append(prepared_silo(name, train, test, preparation))
     return Federation(
         name="school",
         silos=tuple(silos),
@@ -111,8 +112,7 @@ def read(seed: int, options: DataOptions) -> Federation:
         # Scores are scaled by their range in every preprocessing.
         declared=("feature bounds", "label range") if preprocess == "bounds" else ("label range",),
         feature_bound=1.0 if preprocess == "bounds" else None,
-        # Another file in the place of School's has columns of which nothing is known.
-        feature_names=FEATURE_NAMES if num_features == len(FEATURE_NAMES) else (),
+        feature_names=FEATURE_NAMES if known else (),
     )
 
 

@@ -4,23 +4,26 @@ Every silo is split with the same seed and thinned before its scaler is fitted, 
 code.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from silodp.datasets.columns import Column, Encoder
 from silodp.datasets.files import Archive
-from silodp.datasets.scaling import (
-    STANDARDISED,
-    check_features,
-    records_to_unit_norm,
-    standardisation,
-    standardise,
+from silodp.datasets.preparation import (
+    Preparation,
+    Scaling,
+    default_classes,
+    default_names,
+    fitted_to,
+    prepared_silo,
 )
+from silodp.datasets.scaling import STANDARDISED, check_features
 from silodp.datasets.source import DataOptions
 from silodp.datasets.split import authors_seed, split_silo
+from silodp.datasets.target import Target
 from silodp.errors import SilodpError
-from silodp.federation import Federation, Records, Silo
+from silodp.federation import Federation, Records
 
 AUTHORS_ARCHIVE = Archive(
     "https://www.dropbox.com/s/gxgnu3imufuoddj/private_silos_data.zip?dl=1", checksum=None
@@ -28,6 +31,7 @@ AUTHORS_ARCHIVE = Archive(
 PREPROCESSINGS = ("paper", "norm", "none")
 DEFAULT_PREPROCESS = "paper"
 DEFAULT_TEST_FRACTION = 0.25
+TARGET = Target("label", "binary", default_classes("binary", 2), declared=True)
 
 STANDARDISED_BEFORE = (
     "The features in the file were standardised beforehand with statistics of the records; epsilon "
@@ -55,14 +59,11 @@ def sensor_federation(
         check_features(f"{path}, silo {name!r}: X", records.x)
         _check_labels(path, name, records.y)
         train, test = _split(name, records, seed, options)
-        if fit_scaler:
-            mean, deviation = standardisation(train.x)
-            train = replace(train, x=standardise(train.x, mean, deviation))
-            test = replace(test, x=standardise(test.x, mean, deviation))
-        elif preprocess == "norm":
-            train = replace(train, x=records_to_unit_norm(train.x))
-            test = replace(test, x=records_to_unit_norm(test.x))
-        parts.append(Silo(name, train, test))
+        scaling = fitted_to(train.x) if fit_scaler else Scaling()
+        if preprocess == "norm":
+            scaling = Scaling("unit norm")
+        encoder = Encoder(tuple(map(Column, default_names(train.x.shape[1]))))
+        parts.append(prepared_silo(name, train, test, Preparation(encoder, scaling, TARGET)))
     return Federation(
         name=dataset,
         silos=tuple(parts),

@@ -12,12 +12,14 @@ import numpy as np
 
 from silodp.choices import Task
 from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
-from silodp.datasets.scaling import (
-    STANDARDISED,
-    bounds_to_symmetric,
-    standardisation,
-    standardise,
+from silodp.datasets.preparation import (
+    Preparation,
+    Scaling,
+    by_bounds,
+    fitted_to,
+    prepared_silo,
 )
+from silodp.datasets.scaling import STANDARDISED
 from silodp.datasets.schema import Schema, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
 from silodp.datasets.split import split_silo
@@ -192,8 +194,13 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
             group=table.groups.get(name),
         )
         _check_classes(table.target, name, train.y)
-        x_train, x_test = _scale_features(table, train.x, test.x, preprocess)
-        silos.append(Silo(name, replace(train, x=x_train), replace(test, x=x_test)))
+        preparation = Preparation(
+            table.encoder,
+            _scaling(table, train.x, preprocess),
+            table.target,
+            drop_missing=bool(options.drop_missing),
+        )
+        silos.append(prepared_silo(name, train, test, preparation))
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
@@ -204,7 +211,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
                 "declare target_range (in a schema: [target] range = [low, high])."
             )
         if preprocess == "paper":
-            silos = _scale_target(silos, target.name)
+            silos = _scale_target(silos, target)
             notes.append(
                 f"The target {target.name!r} is scaled by the smallest and the largest value of "
                 "all silos' training records; epsilon does not cover these two."
@@ -345,19 +352,13 @@ def _check_bounds(encoder: Encoder, schema: Schema) -> None:
             )
 
 
-def _scale_features(
-    table: Table, train: np.ndarray, test: np.ndarray, preprocess: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scales what comes from number columns; the 0 and 1 of categories stay."""
+def _scaling(table: Table, train: np.ndarray, preprocess: str) -> Scaling:
+    """Of what comes from number columns; the 0 and 1 of categories stay."""
     which = table.encoder.is_number
     if preprocess == "none" or not which.any():
-        return train, test
-    train, test = train.copy(), test.copy()
+        return Scaling()
     if preprocess == "paper":
-        statistics = standardisation(train[:, which])
-        train[:, which] = standardise(train[:, which], *statistics)
-        test[:, which] = standardise(test[:, which], *statistics)
-        return train, test
+        return fitted_to(train[:, which])
     limits = []
     for column in table.encoder.columns:
         if column.levels:
@@ -368,23 +369,28 @@ def _scale_features(
                 "its lowest and highest value (in a schema: under [bounds])."
             )
         limits.append(table.schema.bounds[column.name])
-    low, high = np.array(limits).T
-    train[:, which] = bounds_to_symmetric(train[:, which], low, high)
-    test[:, which] = bounds_to_symmetric(test[:, which], low, high)
-    return train, test
+    return by_bounds(limits)
 
 
-def _scale_target(silos: list[Silo], name: str) -> list[Silo]:
+def _scale_target(silos: list[Silo], target: Target) -> list[Silo]:
     low = min(float(silo.train.y.min()) for silo in silos)
     high = max(float(silo.train.y.max()) for silo in silos)
     if low == high:
         raise SilodpError(
-            f"The target {name!r} is {low:g} in every training record: there is nothing to learn; "
-            "choose another target."
+            f"The target {target.name!r} is {low:g} in every training record: there is nothing to "
+            "learn; choose another target."
         )
+    scaled = replace(target, spread=(low, high))
 
     def scale(records: Records) -> Records:
-        # Test targets may lie outside; clipping them would flatter the model.
-        return replace(records, y=(records.y - low) / (high - low))
+        return replace(records, y=scaled.scaled(records.y))
 
-    return [Silo(silo.name, scale(silo.train), scale(silo.test)) for silo in silos]
+    return [
+        replace(
+            silo,
+            train=scale(silo.train),
+            test=scale(silo.test),
+            preparation=silo.preparation and replace(silo.preparation, target=scaled),
+        )
+        for silo in silos
+    ]

@@ -29,10 +29,10 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
         blocks = np.arange(0, records, every)
         scored = blocks + random.integers(every, size=len(blocks))
         is_scored = np.isin(np.arange(records), scored)
-        return Silo(
-            silo.name,
-            silo.train.take(np.flatnonzero(~is_scored)),
-            silo.train.take(np.flatnonzero(is_scored)),
+        return replace(
+            silo,
+            train=silo.train.take(np.flatnonzero(~is_scored)),
+            test=silo.train.take(np.flatnonzero(is_scored)),
         )
 
     return replace(federation, silos=tuple(parted(silo) for silo in federation.silos))

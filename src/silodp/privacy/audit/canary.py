@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from silodp.federation import Federation, Records, Silo
+from silodp.federation import Federation, Records
 from silodp.models import Model
 from silodp.privacy.plan import SiloPlan
 
@@ -90,7 +90,7 @@ def make_worlds(
         return Records(np.repeat(canary.x[None], times, 0), y_of_each, subject)
 
     def world(train: Records) -> Federation:
-        changed = Silo(silo.name, train, silo.test)
+        changed = replace(silo, train=train)
         silos = (*federation.silos[:place], changed, *federation.silos[place + 1 :])
         return replace(federation, silos=silos)
 
