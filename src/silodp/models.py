@@ -42,6 +42,7 @@ class Model(NamedTuple):
         without forming them.
       convex: True if the loss is convex in the parameters.
       microbatch: records whose gradients are held in memory at once, where they are formed.
+      built_in: True if `get_model` makes it anew from its name and the shape of the records.
     """
 
     name: str
@@ -55,6 +56,12 @@ class Model(NamedTuple):
     linear: bool = False
     convex: bool = False
     microbatch: int = MICROBATCH
+    built_in: bool = False
+
+    @property
+    def has_chances(self) -> bool:
+        """Whether outputs are log-odds of classes: a support vector machine's are not."""
+        return self.task != "regression" and self.loss is LOSS_OF[self.task]
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -166,6 +173,7 @@ def _linear(
         heavy=False,
         linear=True,
         convex=True,
+        built_in=True,
     )
 
 
@@ -176,8 +184,7 @@ def _convnet(
         out = convnet.apply_convnet(params, x)
         return out if task == "multiclass" else out[:, 0]
 
-    def loss(out: Array, y: Array) -> Array:
-        return LOSS_OF[task](out, y)
+    loss = LOSS_OF[task]
 
     def loss_of_columns(out: Array, y: Array) -> Array:
         return loss(out if task == "multiclass" else out[:, 0], y)
@@ -198,6 +205,7 @@ def _convnet(
         clipped_sum=clipped_sum,
         prepare=lambda x: x,
         heavy=True,
+        built_in=True,
     )
 
 

@@ -1,6 +1,8 @@
 """Names that others gave (silos, classes, files), made fit to be shown."""
 
+import hashlib
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,6 +10,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 40
 _LONGEST_FILE = 80
+_PLAIN_NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 def shown(name: str, longest: int | None = _LONGEST) -> str:
@@ -27,6 +30,25 @@ def in_picture(name: str, longest: int = _LONGEST) -> str:
 def as_file_name(name: str) -> str:
     """A name that is one part of a path on any system."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._-")[:_LONGEST_FILE] or "data"
+
+
+def own_file_name(name: str) -> str:
+    """A name of one part of a path on any system, which no other name shares.
+
+    Names may be anything, and file systems may take capital letters for small ones: what tells
+    names apart is their hash.
+    """
+    ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_.lower())[:40].strip("-")
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{slug or 'silo'}-{digest}"
+
+
+def in_cell(text: str) -> str:
+    """For a CSV file to read: a spreadsheet would take a silo called "=1+1" for a formula."""
+    text = shown(text, None)
+    risky = text[:1] in tuple("=+-@") and not _PLAIN_NUMBER.fullmatch(text)
+    return f"'{text}" if risky else text
 
 
 def numbered(kind: str, number: int, count: int, least: int = 2) -> str:

@@ -6,12 +6,9 @@ what was spent.
 """
 
 import contextlib
-import hashlib
 import os
-import re
 import sqlite3
 import tempfile
-import unicodedata
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from silodp.choices import Relation
 from silodp.errors import SilodpError
+from silodp.names import own_file_name
 from silodp.privacy.chain import COLUMNS, BrokenChainError, Entry, check_chain, next_entry
 
 Unit = Literal["record", "subject"]
@@ -96,11 +94,8 @@ class OpenLedger:
 
 
 def ledger_path(directory: Path, silo: str) -> Path:
-    """The silo's file. Names may be anything: what tells them apart is their hash."""
-    ascii_ = unicodedata.normalize("NFKD", silo).encode("ascii", "ignore").decode()
-    slug = re.sub(r"[^a-z0-9]+", "-", ascii_.lower())[:40].strip("-")
-    digest = hashlib.sha256(silo.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Path(directory) / f"{slug or 'silo'}-{digest}{SUFFIX}"
+    """The silo's file."""
+    return Path(directory) / f"{own_file_name(silo)}{SUFFIX}"
 
 
 def ledger_paths(directory: Path) -> list[Path]:
