@@ -1,0 +1,5 @@
+"""One page that a person can read: of runs, sweeps and ledgers, in one self-contained HTML file."""
+
+from silodp.report.write import report_page, write_report
+
+__all__ = ["report_page", "write_report"]

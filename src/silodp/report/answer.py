@@ -1,0 +1,139 @@
+"""The answer first: who gained, by how much, at what privacy. In sentences."""
+
+import math
+from collections.abc import Sequence
+
+from silodp.figures.looks import look_of
+from silodp.privacy.plan import NOT_PRIVATE
+from silodp.report.drawing import name_of
+from silodp.report.gains import CLEARLY, Gain, gains_by_silo, overall
+from silodp.report.inputs import BASELINES, Run
+from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
+from silodp.result import Result
+
+WHAT = {"local": "local training", "fedavg": "FedAvg"}
+
+
+def method_name(result: Result) -> str:
+    """As figures have it."""
+    return name_of(look_of(result.method))
+
+
+def headline(run: Run) -> str:
+    """One sentence that says it all."""
+    result = run.result
+    name = method_name(result)
+    silos = len(result.per_silo)
+    if "local" not in run.baselines:
+        value = plus_minus(result.mean, result.std, result.metric)
+        what = "error" if result.metric == "mse" else "accuracy"
+        return f"{name} reaches a test {what} of {value} over {count(silos, 'silo')}."
+    gains = gains_by_silo(result, run.baselines["local"])
+    better = sum(one.mean > 0 for one in gains)
+    if silos == 1:
+        return f"There is one silo alone: nobody to learn from, and nothing to gain by {name}."
+    if better == silos:
+        return f"All {silos:,} silos do better with {name} than alone."
+    if better == 0:
+        return f"None of the {silos:,} silos does better with {name} than alone."
+    return f"{better:,} of {silos:,} silos do better with {name} than alone."
+
+
+def sentences(run: Run) -> list[str]:
+    """By how much, at what privacy, and what is not known."""
+    result = run.result
+    told = [_of_all(run)] if run.baselines else []
+    for method in BASELINES:
+        if method in run.baselines and len(result.per_silo) > 1:
+            told.append(_of_silos(result, run.baselines[method], method))
+    told.append(privacy_sentence(result))
+    return told
+
+
+def missing_baselines(run: Run) -> str | None:
+    """What to do where there is nothing to compare with."""
+    missing = [m for m in BASELINES if m not in run.baselines and m != run.result.method]
+    if not missing:
+        return None
+    return (
+        f"Not compared with {' and '.join(WHAT[m] for m in missing)}: train with --baselines, or "
+        "give the folders of their runs (same data, budgets and seeds) beside this one."
+    )
+
+
+def _of_all(run: Run) -> str:
+    result = run.result
+    what = "error" if result.metric == "mse" else "accuracy"
+    own = plus_minus(result.mean, result.std, result.metric)
+    told = []
+    for method in BASELINES:
+        if other := run.baselines.get(method):
+            found = overall(result, other)
+            theirs = f"{WHAT[method]} ({measured(other.mean, other.metric)})"
+            told.append(
+                f"{how_much(found, result.metric)} than {theirs}{_certainty(found, result)}"
+            )
+    return f"Over all silos its test {what} is {own}: {', and '.join(told)}."
+
+
+def how_much(found: Gain, metric: str) -> str:
+    """Such as "12 % lower (better)"."""
+    if metric == "mse":
+        way = "lower (better)" if found.mean > 0 else "higher (worse)"
+        return f"{percent(abs(found.mean))} {way}"
+    way = "higher (better)" if found.mean > 0 else "lower (worse)"
+    return f"{100 * abs(found.mean):.1f} points {way}"
+
+
+def _certainty(found: Gain, result: Result) -> str:
+    seeds = len(result.test["per_seed"])
+    if math.isnan(found.error):
+        return f", by {count(seeds, 'seed')}: too few to tell it from chance"
+    if not found.clear:
+        return f", which may be chance: it is within {CLEARLY:g} standard errors over {seeds} seeds"
+    return ""
+
+
+def _of_silos(result: Result, other: Result, method: str) -> str:
+    gains = gains_by_silo(result, other)
+    better, worse = sum(g.mean > 0 for g in gains), sum(g.mean < 0 for g in gains)
+    said = f"Against {WHAT[method]}, {count(better, 'silo')} gain and {worse:,} lose"
+    if math.isnan(gains[0].error):
+        return (
+            f"{said}; over {count(len(result.test['per_seed']), 'seed')} single silos vary a lot."
+        )
+    clear = sum(g.mean > 0 and g.clear for g in gains)
+    clear_loss = sum(g.mean < 0 and g.clear for g in gains)
+    return (
+        f"{said}; clearly so (by more than {CLEARLY:g} standard errors over seeds), {clear:,} gain "
+        f"and {clear_loss:,} lose."
+    )
+
+
+def privacy_sentence(result: Result) -> str:
+    """What each silo was promised."""
+    spent = result.epsilons
+    if all(math.isinf(epsilon) for epsilon in spent):
+        return "Without privacy: nothing protects the records from what was released."
+    protected = {"record": "each single record", "subject": "each person with all their records"}
+    whom = protected.get(result.privacy[0]["unit"], "each record")
+    said = f"Privacy of {whom}: {epsilon_range(spent)}, {delta_range(result)}"
+    if any(math.isinf(epsilon) for epsilon in spent):
+        without = sum(math.isinf(epsilon) for epsilon in spent)
+        said += f"; {count(without, 'silo has', 'silos have')} none"
+    reasons = [reason for reason in result.unproven if reason != NOT_PRIVATE]
+    return f"{said}. {'It is NOT proven for what the run did.' if reasons else 'Proven.'}"
+
+
+def epsilon_range(spent: Sequence[float]) -> str:
+    """Of the silos that have a budget."""
+    finite = [epsilon for epsilon in spent if math.isfinite(epsilon)]
+    low, high = budget(min(finite)), budget(max(finite))
+    return f"epsilon {low}" if low == high else f"epsilon {low} to {high}, each silo its own"
+
+
+def delta_range(result: Result) -> str:
+    """Likewise."""
+    deltas = [p["delta"] for p in result.privacy if math.isfinite(p["epsilon"])]
+    low, high = small(min(deltas)), small(max(deltas))
+    return f"delta {low}" if low == high else f"delta {low} to {high}"

@@ -1,0 +1,182 @@
+"""The part of a report about a silo's ledger, in the words of a data protection officer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from silodp.errors import SilodpError
+from silodp.names import shown
+from silodp.privacy import spending
+from silodp.privacy.chain import Entry
+from silodp.privacy.ledger import Ledger, ledger_paths, read_path
+from silodp.report import meaning, tables
+from silodp.report.html import Html, tag
+from silodp.report.numbers import budget, count, small
+from silodp.report.run_section import lifetime_bars
+from silodp.report.tables import Cell, folded
+
+MOST_IN_FULL = 20  # ledgers told entry by entry
+_STATES = {
+    "open": "begun; counts in full",
+    "finished": "finished; counts in full",
+    "settled": "ended early; counts for what it released",
+    "void": "released nothing; does not count",
+}
+
+
+def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
+    """Of all silos or of one, in the order of their names; refuses what is damaged."""
+    ledgers = sorted(
+        (read_path(p, None) for p in ledger_paths(directory)), key=lambda one: one.silo
+    )
+    if silo is None:
+        return ledgers
+    chosen = [ledger for ledger in ledgers if ledger.silo == silo]
+    if not chosen:
+        raise SilodpError(
+            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
+        )
+    return chosen
+
+
+def what_is_left(
+    directory: Path, ledgers: Sequence[Ledger], step: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
+    """By silo, what was spent and is left."""
+    left = {}
+    for ledger in ledgers:
+        left[ledger.silo] = spending.remaining(directory, ledger.silo)
+        step()
+    return left
+
+
+def ledgers_section(ledgers: Sequence[Ledger], left: Mapping[str, Mapping[str, Any]]) -> Html:
+    """All ledgers: the bars, then each in full if there are not too many."""
+    title = "Privacy ledger" if len(ledgers) == 1 else "Privacy ledgers"
+    intro = (
+        "A ledger notes every release that was made from a silo's records before it is made, and "
+        "refuses those that would exceed what the silo allowed. Its entries are chained by hashes: "
+        "one that was changed or taken out would show."
+    )
+    parts: list[Html] = [tag("h2", title, id="ledgers"), tag("p", intro)]
+    parts.append(lifetime_bars([left[ledger.silo] for ledger in ledgers]))
+    if len(ledgers) > MOST_IN_FULL:
+        parts.append(
+            tag(
+                "p",
+                f"These are {len(ledgers):,} ledgers: --silo NAME writes the report of one silo, "
+                "with its entries in words.",
+            )
+        )
+    else:
+        parts += [_ledger(ledger, left[ledger.silo]) for ledger in ledgers]
+    return tag("section", parts, aria_labelledby="ledgers")
+
+
+def _ledger(ledger: Ledger, left: Mapping[str, Any]) -> Html:
+    account = spending.account_of(ledger)
+    one = "person" if ledger.unit == "subject" else "record"
+    parts: list[Html] = [tag("h3", f"Silo {shown(ledger.silo)}")]
+    if account.allowance is None:
+        parts.append(tag("p", "No allowance was set yet, so nothing could be spent."))
+    else:
+        parts.append(tag("p", _state(left, one), class_="headline"))
+        parts.append(tag("h4", "What all of it together could tell an attacker"))
+        parts.append(
+            meaning.explained(
+                left["spent_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
+            )
+            if left["runs"]
+            else tag("p", "Nothing was released yet: an attacker can only guess.")
+        )
+        parts.append(
+            folded(
+                "What it could be if the whole allowance is spent",
+                meaning.explained(
+                    left["lifetime_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
+                ),
+            )
+        )
+    parts.append(_runs(ledger, account))
+    parts.append(folded("Every entry", _entries(ledger)))
+    parts.append(
+        tag(
+            "p",
+            "The chain of entries is intact. Note its head elsewhere: it shows later that nothing "
+            "was altered (silodp ledger verify --head ...). Head: ",
+            tag("code", ledger.head),
+        )
+    )
+    return tag("article", parts)
+
+
+def _state(left: Mapping[str, Any], one: str) -> str:
+    return (
+        f"{count(left['runs'], 'run')} spent epsilon {budget(left['spent_epsilon'])} of the "
+        f"{budget(left['lifetime_epsilon'])} that this silo allows in its lifetime, for each {one} "
+        f"(delta {small(left['lifetime_delta'])}). There is room for one more run of epsilon "
+        f"{budget(left['remaining_epsilon'])}."
+    )
+
+
+def _runs(ledger: Ledger, account: spending.Account) -> Html:
+    rows = []
+    begun = {e.run: e.time for e in ledger.entries if e.kind == "charge"}
+    for name, run in account.runs.items():
+        alone = 0.0
+        if account.allowance is not None and run.state != "void":
+            alone = spending.spent([run.cost], account.allowance)
+        rows.append(
+            [
+                _time(begun[name]),
+                _about(run.cost.about),
+                Cell(str(run.cost.rounds), run.cost.rounds),
+                Cell(budget(alone), alone),
+                _STATES[run.state],
+            ]
+        )
+    columns = ["begun", "what", "rounds", "epsilon alone", "state"]
+    if not rows:
+        return tag("p", "No runs were charged yet.")
+    return tables.table("What was released, run by run", columns, rows)
+
+
+def _about(about: Mapping[str, Any]) -> str:
+    said = about.get("summary")
+    if isinstance(said, str):
+        return said
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in about.items()
+    )
+
+
+def _entries(ledger: Ledger) -> Html:
+    rows = [
+        [Cell(str(entry.seq), entry.seq), _time(entry.time), in_words(entry), entry.hash[:16]]
+        for entry in ledger.entries
+    ]
+    return tables.table("Every entry", ["entry", "time", "what", "hash begins"], rows)
+
+
+def in_words(entry: Entry) -> str:
+    """What an entry says."""
+    body = entry.body
+    if entry.kind == "opened":
+        return f"Ledger opened; it counts for each {body['unit']}, {body['relation']}"
+    if entry.kind == "policy":
+        epsilon, delta = budget(body["epsilon"]), small(body["delta"])
+        return f"The silo allows epsilon {epsilon} at delta {delta} in its lifetime"
+    if entry.kind == "resume":
+        return f"The run goes on from round {body['round']}; that costs nothing more"
+    if entry.kind == "finish":
+        return "The run finished as it was charged"
+    if entry.kind == "void":
+        return f"The run released nothing and does not count: {body.get('reason', '')}"
+    told = "A run is charged for" if entry.kind == "charge" else "The run ended early, counts for"
+    about = _about(body["about"])
+    return f"{told} {count(body['rounds'], 'round')}{': ' if about else ''}{about}"
+
+
+def _time(time: str) -> str:
+    return time[:19].replace("T", " ") + (" UTC" if time.endswith(("Z", "+00:00")) else "")

@@ -1,0 +1,64 @@
+"""Numbers as people read them."""
+
+import math
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def measured(value: float | None, metric: str) -> str:
+    """A test metric: an error with three digits that count, a share in percent."""
+    if value is None or not math.isfinite(value):
+        return "not a number"
+    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3g}"
+
+
+def plus_minus(mean: float, spread: float, metric: str) -> str:
+    """With the spread over seeds, where there is one."""
+    if not spread > 0:
+        return measured(mean, metric)
+    if metric == "accuracy":
+        return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+    return f"{measured(mean, metric)} ± {spread:.2g}"
+
+
+def percent(share: float) -> str:
+    """Whole percents, or a digit more below ten."""
+    value = 100 * share
+    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
+def of_hundred(chance: float) -> str:
+    """A chance as so many of a hundred; never rounded to what is certain or impossible."""
+    value = 100 * chance
+    if 0 < value < 0.1:
+        return "fewer than 0.1"
+    if 99.9 < value < 100:
+        return "more than 99.9"
+    return f"{value:.3g}"
+
+
+def budget(epsilon: float) -> str:
+    """An epsilon; budgets are calibrated to a little below what was asked."""
+    return "none" if math.isinf(epsilon) else f"{epsilon:.3g}"
+
+
+def small(value: float) -> str:
+    """A delta: 0.0001 or 1e-05."""
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Such as 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Such as 1 silo, 1,000 silos."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,133 @@
+"""How silos relate to each other, as far as the run found out: who is alike, who keeps how much."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from silodp.learned import MOST_RELATED, in_order, is_summed_up
+from silodp.names import shown
+from silodp.report import charts, tables
+from silodp.report.html import Html, joined, tag
+from silodp.report.inputs import Run
+from silodp.report.numbers import percent
+from silodp.report.tables import Cell, folded
+from silodp.result import MODELS_FILE, read_models
+
+
+def relations_of(run: Run) -> Html | None:
+    """The part of a report about relations; None where nothing is known."""
+    result, learned = run.result, run.result.learned or {}
+    parts: list[Html | None] = []
+    if said := learned.get("summary"):
+        parts.append(tag("ul", [tag("li", sentence) for sentence in said]))
+    if is_summed_up(result):
+        parts.append(_kept(learned))
+    if "clusters" in learned:
+        parts.append(_clusters(learned["clusters"]))
+    names = [silo["silo"] for silo in result.per_silo]
+    alike = _alike(run, learned, len(names))
+    if alike is not None:
+        matrix, where_from = alike
+        parts.append(_map(matrix, names, where_from))
+    elif not parts and len(names) > 1:
+        told = (
+            f"{result.method} finds out nothing about how silos relate. Train with --save-models, "
+            "and this report compares the silos' own models; or with --method ebmtl, which learns "
+            "from what is released anyway how much each silo should keep of its own."
+        )
+        if len(names) > MOST_RELATED:
+            told = f"Relations between more than {MOST_RELATED} silos are not drawn."
+        parts.append(tag("p", told))
+    return tag("div", tag("h3", "How silos relate"), parts) if parts else None
+
+
+def _kept(learned: Mapping[str, Any]) -> Html:
+    """The shrinkage s_k: 0 is FedAvg, 1 local training."""
+    silos = sorted(learned["silos"], key=lambda silo: -silo["kept"])
+    bars = [
+        charts.Bar(
+            silo["silo"],
+            [("c-purple", max(silo["kept"], 0.0))],
+            f"{shown(silo['silo'])} keeps {percent(silo['kept'])} of its own (epsilon "
+            f"{silo['epsilon']:.3g})",
+        )
+        for silo in silos
+    ]
+    low, high = silos[-1]["kept"], silos[0]["kept"]
+    return charts.bars_chart(
+        "How much each silo keeps of its own (shrinkage s_k)",
+        bars,
+        "kept of its own",
+        f"Silos keep {percent(low)} to {percent(high)} of what is their own",
+        ends=("0: FedAvg", "1: local"),
+        largest=max(1.0, high),
+    )
+
+
+def _clusters(clusters: Sequence[Mapping[str, Any]]) -> Html:
+    """Who chose which of the cluster models."""
+    members: dict[int, list[str]] = {}
+    for one in clusters:
+        members.setdefault(one["cluster"], []).append(one["silo"])
+    items = [
+        tag("li", tag("strong", f"Cluster {number}: "), _some(names))
+        for number, names in sorted(members.items())
+    ]
+    rows = [
+        [
+            one["silo"],
+            Cell(str(one["cluster"]), one["cluster"]),
+            Cell(percent(one["agreement"]), one["agreement"]),
+        ]
+        for one in clusters
+    ]
+    listed = tables.table(
+        "Clusters that silos chose, and in how many of the runs", ["silo", "cluster", "runs"], rows
+    )
+    return joined(tag("ul", items), folded("Every silo's cluster", listed))
+
+
+def _some(names: Sequence[str]) -> str:
+    most = 20
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(shown(name) for name in names[:most]) + more
+
+
+def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray, str] | None:
+    """Cosines between what silos have of their own, and where they come from."""
+    if "relations" in learned and np.shape(learned["relations"]) == (silos, silos):
+        return np.array(
+            learned["relations"], float
+        ), "what the method learned from released updates"
+    if not 1 < silos <= MOST_RELATED or not (run.folder / MODELS_FILE).exists():
+        return None
+    return _cosines(read_models(run.folder)), "the silos' own models, saved with the run"
+
+
+def _cosines(models: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Between models less their mean, the mean over seeds."""
+    flat = [array.reshape(*array.shape[:2], -1).astype(float) for array in models.values()]
+    rows = np.concatenate(flat, axis=2)  # [seeds, silos, parameters]
+    rows -= rows.mean(axis=1, keepdims=True)
+    rows /= np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), 1e-30)
+    return (rows @ rows.transpose(0, 2, 1)).mean(axis=0)
+
+
+def _map(matrix: np.ndarray, names: Sequence[str], where_from: str) -> Html:
+    order = in_order(matrix)
+    pairs = matrix[np.triu_indices(len(names), 1)]
+    alike, opposite = int((pairs > 0.5).sum()), int((pairs < -0.5).sum())
+    alt = (
+        f"Map of {len(names)} silos: {alike} pairs differ from the mean alike, {opposite} as "
+        "opposites"
+    )
+    below = tag(
+        "p",
+        "Blue: two silos differ from the mean in the same way. Orange: in opposite ways. White: "
+        f"nothing in common. Those alike stand next to each other. From {where_from}.",
+        class_="note",
+    )
+    placed = matrix[np.ix_(order, order)]
+    in_place = [names[place] for place in order]
+    return charts.map_chart("Who is alike", placed, in_place, alt, below)

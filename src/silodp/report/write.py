@@ -1,0 +1,122 @@
+"""From folders to the page."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from silodp.errors import SilodpError
+from silodp.names import shown
+from silodp.report.html import Html
+from silodp.report.inputs import BASELINES, Run, SweepTable, read_inputs
+from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
+from silodp.report.numbers import count
+from silodp.report.page import Part, page
+from silodp.report.run_section import name_of_run, run_section
+from silodp.report.sweep_section import runs_section, sweep_section
+from silodp.result import write_file
+
+MOST_RUNS = 20  # in full; of more, the table of all is what one reads
+Progress = Callable[[str, int, int], None]
+
+
+def write_report(
+    folders: Sequence[Path | str],
+    out: Path | str,
+    *,
+    ledger: Path | str | None = None,
+    silo: str | None = None,
+    title: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes one self-contained HTML page about runs, sweeps and ledgers.
+
+    Args:
+      folders: of runs and sweeps, or folders of such.
+      out: file to write.
+      ledger: folder of silos' ledgers: what was spent and is left, in words.
+      silo: only this silo's ledger.
+      title: of the page; else what it is about.
+      overwrite: replace the file if it is there.
+      progress: told (what, done, total) while it goes on.
+    """
+    path = Path(out)
+    if path.is_dir():
+        raise SilodpError(f"{path} is a folder: give a file, such as {path / 'report.html'}.")
+    if path.exists() and not overwrite:
+        raise SilodpError(f"{path} is there already: choose another --out, or give --overwrite.")
+    content = report_page(folders, ledger=ledger, silo=silo, title=title, progress=progress)
+    return write_file(path, content)
+
+
+def report_page(
+    folders: Sequence[Path | str],
+    *,
+    ledger: Path | str | None = None,
+    silo: str | None = None,
+    title: str | None = None,
+    live: Html | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """The page as text; arguments as for `write_report`, and what a live page shows besides."""
+    if not folders and ledger is None:
+        raise SilodpError("There is nothing to report on: give the folder of a run, or --ledger.")
+    if silo is not None and ledger is None:
+        raise SilodpError("--silo chooses one of the ledgers: give --ledger as well.")
+    tell = progress or (lambda what, done, total: None)
+    runs, sweeps = read_inputs([Path(folder) for folder in folders])
+    ledgers = read_ledgers(Path(ledger), silo) if ledger is not None else []
+    done = iter(range(1, len(ledgers) + 1))
+    left = (
+        what_is_left(
+            Path(ledger), ledgers, lambda: tell("reading ledgers", next(done), len(ledgers))
+        )
+        if ledger is not None
+        else {}
+    )
+    parts = []
+    for number, sweep in enumerate(sweeps):
+        name = f"Sweep {shown(sweep.folder.name)}"
+        parts.append(Part(f"sweep-{number}", name, sweep_section(sweep, number)))
+        tell("sweeps", number + 1, len(sweeps))
+    told = in_full(runs)
+    full = []
+    for number, run in enumerate(told):
+        full.append(Part(f"run-{number}", name_of_run(run), run_section(run, number, left)))
+        tell("runs", number + 1, len(told))
+    beside = [Part("runs", "All runs", runs_section(runs))] if len(runs) > 1 else []
+    # The answer first: of one run and what it is compared with, that is the run itself.
+    parts += full + beside if len(full) == 1 else beside + full
+    if ledgers:
+        parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left)))
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    about = (
+        f"Made {now} by silodp {version('silodp')}, from {_sources(runs, sweeps, len(ledgers))}."
+    )
+    if len(told) < len(runs) and len(told) == MOST_RUNS:
+        about += f" The first {MOST_RUNS} runs are told in full, the others in the table."
+    return page(title or _title(runs, sweeps, bool(ledgers)), about, parts, live)
+
+
+def in_full(runs: Sequence[Run]) -> list[Run]:
+    """The runs with a section of their own: not those that others are compared with."""
+    of_interest = [run for run in runs if run.result.method not in BASELINES]
+    return list(of_interest or runs)[:MOST_RUNS]
+
+
+def _sources(runs: Sequence[Run], sweeps: Sequence[SweepTable], ledgers: int) -> str:
+    parts = [count(len(runs), "run")] if runs else []
+    parts += [count(len(sweeps), "sweep")] if sweeps else []
+    parts += [count(ledgers, "ledger")] if ledgers else []
+    return ", ".join(parts)
+
+
+def _title(runs: Sequence[Run], sweeps: Sequence[SweepTable], ledgers: bool) -> str:
+    data = dict.fromkeys(shown(run.result.data) for run in runs)
+    data |= dict.fromkeys(shown(sweep.folder.name) for sweep in sweeps)
+    if not data:
+        return "What was released, and what it could tell" if ledgers else "Report"
+    named = list(data)[:3]
+    more = f" and {len(data) - 3} more" if len(data) > 3 else ""
+    return f"Learning together, each for itself: {', '.join(named)}{more}"
