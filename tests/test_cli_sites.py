@@ -16,7 +16,7 @@ def made(tmp_path_factory, cli):
     """The coordinator's folder."""
     folder = tmp_path_factory.mktemp("fed")
     (folder / "fed.toml").write_text(fed_text(8102, 10, 30, 2, "ebmtl"))
-    done = cli("federation", "init", folder / "fed.toml", "--dir", folder / "coordinator")
+    done = cli("federation", "init", folder / "fed.toml", "--out", folder / "coordinator")
     assert done.exit_code == 0, done.stderr
     for site in SITES:
         assert f"{site}.zip" in done.stdout
@@ -35,7 +35,7 @@ BUDGET = ("--epsilon", "4", "--delta", "1e-3")
 
 def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
     own = tmp_path / "mine"
-    given = ("--dir", own, "--data", records, *BUDGET, "--lifetime-epsilon", "9", "--yes")
+    given = ("--out", own, "--data", records, *BUDGET, "--lifetime-epsilon", "9", "--yes")
     done = cli("site", "init", made / "kits" / "north.zip", *given)
     assert done.exit_code == 0, done.stderr
     assert "Nothing was sent" in done.stdout
@@ -56,7 +56,7 @@ def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
 
 def test_without_consent_nothing_is_agreed(made, records, tmp_path, cli):
     own = tmp_path / "mine"
-    given = ("--dir", own, "--data", records, *BUDGET)
+    given = ("--out", own, "--data", records, *BUDGET)
     done = cli("site", "init", made / "kits" / "north.zip", *given, answers="n\n")
     assert done.exit_code == 0, done.stderr
     assert "No consent was given" in done.stdout
@@ -86,7 +86,7 @@ def changed(column, value):
 )
 def test_what_does_not_fit_is_said(made, tmp_path, cli, frame, given, words):
     frame.to_csv(tmp_path / "records.csv", index=False)
-    given = ("--dir", tmp_path / "mine", "--data", tmp_path / "records.csv", *given, "--yes")
+    given = ("--out", tmp_path / "mine", "--data", tmp_path / "records.csv", *given, "--yes")
     done = cli("site", "init", made / "kits" / "north.zip", *given)
     assert done.exit_code == 2, done.stdout
     assert words in " ".join(done.stderr.split())

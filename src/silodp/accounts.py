@@ -15,6 +15,7 @@ from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 from silodp import datasets
 from silodp.engines.checkpoint import Checkpoint
 from silodp.errors import SilodpError
+from silodp.json_values import plain
 from silodp.methods import get_method
 from silodp.models import is_heavy
 from silodp.options import RunOptions
@@ -33,7 +34,6 @@ from silodp.privacy.policy import Policy
 from silodp.privacy.spending import Allowance
 from silodp.privacy.statistics import gaussian_event
 from silodp.reporting import Reporter
-from silodp.result import plain
 
 
 class Account(NamedTuple):

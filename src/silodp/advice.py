@@ -31,11 +31,11 @@ from silodp.advised_silos import (
     silos_of_data,
 )
 from silodp.errors import SilodpError
+from silodp.json_values import plain
 from silodp.options import LARGEST
 from silodp.prepare import Data, grid
 from silodp.privacy.policy import Policy, check_delta, concerns
 from silodp.reporting import Reporter
-from silodp.result import plain
 from silodp.run_results import NOISE_FROM_A_SEED
 from silodp.spread import Spread, estimated_spread
 from silodp.theory import errors, lambda_for_all, lambda_stars, local_variance

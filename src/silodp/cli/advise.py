@@ -1,23 +1,22 @@
 """`silodp advise`: who gains from federating, before anything is spent."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.advice import NOTES, Advice, bands, joining, percent
-from silodp.advice import advise as ask
-from silodp.cli.options import takes_budget_options
+from silodp.cli.options import AsJson, takes_budget_options
 from silodp.cli.progress import LiveProgress
-from silodp.cli.terminal import safe
-from silodp.engines.checkpoint import check_writable
-from silodp.result import write_file
+from silodp.cli.terminal import answers, notes, print_json, safe, say_written
+
+if TYPE_CHECKING:
+    from silodp.advice import Advice
 
 _TITLES = {"local": "local", "fedavg": "FedAvg", "mrmtl": "MR-MTL"}
 # More silos than this are shown in bands.
@@ -48,16 +47,19 @@ def advise(
         int | None, typer.Option(help="Of a model; else those of the data's model, or 1.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the advice and a picture.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predicts which silos gain from federating, and by how much. Trains nothing.
 
     With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
     """
+    from silodp.advice import advise as ask
+    from silodp.engines.checkpoint import check_writable
+    from silodp.result import write_file
+
     if out is not None:
         check_writable(out)  # before the work, not after
-    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
+    with LiveProgress(notes()) as progress:
         advice = ask(
             records=records,
             sigma=sigma,
@@ -76,15 +78,17 @@ def advise(
             write_file(out / "silo_lam.toml", advice.silo_lam())
             draw_advice(advice, out / "advice.png")
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
-    elif not quiet:
-        _print(advice, given.get("ledger"))
-        if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+        print_json(content)
+        return
+    _print(advice, given.get("ledger"))
+    if out is not None:
+        say_written(out)
 
 
-def _print(advice: Advice, ledger: Path | None) -> None:
-    console = Console(highlight=False)
+def _print(advice: "Advice", ledger: Path | None) -> None:
+    from silodp.advice import NOTES
+
+    console = answers()
     if len(advice.silos) <= _MOST_ROWS:
         console.print(_silo_table(advice.silos))
     else:
@@ -115,6 +119,8 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _silo_table(rows: Sequence[dict[str, Any]]) -> Table:
+    from silodp.advice import percent
+
     table = _table("silo", "records", "epsilon", *_TITLES.values(), "lambda", "gain")
     table.add_column("verdict", min_width=12)
     for row in rows:
@@ -131,6 +137,8 @@ def _silo_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _band_table(rows: Sequence[dict[str, Any]]) -> Table:
+    from silodp.advice import bands, joining, percent
+
     table = _table("records", "silos", "epsilon", *_TITLES.values(), "lambda", "gain")
     table.add_column("joining", no_wrap=True)
     for band in bands(rows):
@@ -138,15 +146,15 @@ def _band_table(rows: Sequence[dict[str, Any]]) -> Table:
             _span([row["records"] for row in band]),
             str(len(band)),
             _span([row["epsilon"] for row in band]),
-            *(f"{np.mean([row[method] for row in band]):.3g}" for method in _TITLES),
-            f"{np.median([row['lam'] for row in band]):.3g}",
-            f"{percent(np.mean([row['gain_over_best'] for row in band]))} %",
+            *(f"{fmean(row[method] for row in band):.3g}" for method in _TITLES),
+            f"{median(row['lam'] for row in band):.3g}",
+            f"{percent(fmean(row['gain_over_best'] for row in band))} %",
             f"{joining(band)}: {_span([percent(row['gain_over_local']) for row in band])} %",
         )
     return table
 
 
-def _method_table(advice: Advice) -> Table:
+def _method_table(advice: "Advice") -> Table:
     table = _table("method", "mean error, by records", "by silos")
     overall = advice.overall
     for method in overall["ranking"]:
@@ -158,7 +166,7 @@ def _method_table(advice: Advice) -> Table:
     return table
 
 
-def _summary(advice: Advice) -> str:
+def _summary(advice: "Advice") -> str:
     if len(advice.silos) == 1:
         return "There is one silo, and nobody to learn from."
     ahead = {
@@ -169,17 +177,19 @@ def _summary(advice: Advice) -> str:
     return f"{advice.joining} of {len(advice.silos)} silos gain by joining; on average, {ahead}."
 
 
-def _lambdas(advice: Advice) -> str:
+def _lambdas(advice: "Advice") -> str:
+    from silodp.advice import percent
+
     overall = advice.overall
     lam = overall["lam"]
-    shown = "infinite (FedAvg)" if np.isinf(lam) else f"{lam:.2g}"
+    shown = "infinite (FedAvg)" if math.isinf(lam) else f"{lam:.2g}"
     return (
         f"One lambda for all: {shown}, where a search may begin; silos' own (silo_lam.toml) would "
         f"take off a further {percent(overall['own_lam_adds'])} %."
     )
 
 
-def _if_tau(advice: Advice, other: dict[str, Any]) -> str:
+def _if_tau(advice: "Advice", other: dict[str, Any]) -> str:
     return (
         f"Should tau be {other['tau']:.3g}: {_TITLES[other['choice']]} is the choice, lambda "
         f"{other['lam']:.2g}, {other['joining']} join; {other['changed']} of "
@@ -187,7 +197,7 @@ def _if_tau(advice: Advice, other: dict[str, Any]) -> str:
     )
 
 
-def _spent(advice: Advice, ledger: Path | None) -> str:
+def _spent(advice: "Advice", ledger: Path | None) -> str:
     spread = advice.spread
     model = f"parameters {advice.parameters}, clip {advice.clip:g}"
     known = f"sigma {spread.sigma:.3g}, tau {spread.tau:.3g}"

@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import takes_run_options
+from silodp.cli.group import NOT_SO
+from silodp.cli.options import AsJson, takes_run_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.run import note_unused
-from silodp.cli.terminal import safe
-from silodp.engines.checkpoint import check_writable
-from silodp.result import plain, write_file
+from silodp.cli.terminal import answers, errors, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
     from silodp.privacy.audit import Audit
-
-BROKEN = 1  # exit code
 
 
 class _Progress(LiveProgress):
@@ -45,18 +41,20 @@ def audit(
     ] = None,
     others: Annotated[int, typer.Option(help="Silos that take part besides.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attacks one silo by training with and without a made-up record; bounds epsilon from below.
 
     Takes the options of `silodp run`. Exit code 1 means that the claimed epsilon is broken.
     """
+    from silodp.engines.checkpoint import check_writable
+    from silodp.json_values import plain
     from silodp.privacy.audit import audit as attack
+    from silodp.result import write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after
-    console = Console(stderr=True, quiet=quiet)
+    console = notes()
     note_unused(given, console)
     with _Progress(console) as progress:
         found = attack(
@@ -76,15 +74,14 @@ def audit(
             write_file(out / "audit.json", json.dumps(content, indent=2) + "\n")
             draw_audit(found, out / "audit.png")
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
-    elif not quiet:
+        print_json(content)
+    else:
         _print(found)
         if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+            say_written(out)
     if not found.passed:
-        words = Console(stderr=True, highlight=False, soft_wrap=True)
-        words.print(f"[bold red]{safe(_verdict(found))}[/]")
-        raise typer.Exit(BROKEN)
+        errors().print(f"[bold red]{safe(_verdict(found))}[/]")
+        raise typer.Exit(NOT_SO)
 
 
 def _verdict(found: "Audit") -> str:
@@ -106,7 +103,7 @@ def _attack(found: "Audit") -> str:
 
 
 def _print(found: "Audit") -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = answers(soft_wrap=True)
     columns = (
         "silo",
         "method",

@@ -5,7 +5,8 @@ import typer
 from silodp.cli import data_files, data_show
 
 app = typer.Typer(
-    help="Data sets: list them, get them, look at them, check your own.", no_args_is_help=True
+    help="Lists data sets, gets them, shows what is in them, and checks your own.",
+    no_args_is_help=True,
 )
 app.command("list")(data_files.list_sources)
 app.command("get")(data_files.get)

@@ -1,61 +1,53 @@
 """`silodp data list` and `silodp data get`: the files of data sets."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from silodp.datasets import SOURCES
-from silodp.datasets.archives import download_members
-from silodp.datasets.files import (
-    Archive,
-    DataFile,
-    Progress,
-    digest_of,
-    download,
-    download_path,
-    has_checksum,
-    has_content,
-    present,
-    present_in,
-)
-from silodp.datasets.source import DataSource
+from silodp.cli import completion
+from silodp.cli.options import AsJson, DataDir
+from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError, one_of
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def list_sources(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Folder with data files, looked into before the usual places."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
+    from silodp.datasets.files import Archive, DataFile, Progress
+    from silodp.datasets.source import DataSource
+
+
+def list_sources(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Lists the data sets, and where their files lie."""
-    found = {
-        source.name: {file: present(source.name, file, data_dir) for file in source.files}
-        for source in SOURCES.values()
-    }
+    rows = [_row(source, places) for source, places in found_sources(data_dir)]
     if as_json:
-        rows = [_row(source, found[source.name]) for source in SOURCES.values()]
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     table = Table("name", "what")
     table.add_column("files", overflow="fold")  # a path that is cut short is of no use
+    for source, places in found_sources(data_dir):
+        lines = "\n".join(map(safe, places_lines(source, places)))
+        table.add_row(safe(source.name), safe(source.summary), lines)
+    answers().print(table)
+
+
+def found_sources(
+    data_dir: Path | None = None,
+) -> "Iterator[tuple[DataSource, dict[DataFile, Path | None]]]":
+    """Each data set, with where its files are."""
+    from silodp.datasets import SOURCES
+    from silodp.datasets.files import present
+
     for source in SOURCES.values():
-        places = escape(_places_text(source, found[source.name]))
-        table.add_row(source.name, escape(source.summary), places)
-    Console().print(table)
+        yield source, {file: present(source.name, file, data_dir) for file in source.files}
 
 
-def _row(source: DataSource, places: Mapping[DataFile, Path | None]) -> dict:
+def _row(source: "DataSource", places: "Mapping[DataFile, Path | None]") -> dict[str, Any]:
     return {
         "name": source.name,
         "summary": source.summary,
@@ -68,11 +60,11 @@ def _row(source: DataSource, places: Mapping[DataFile, Path | None]) -> dict:
     }
 
 
-def _places_text(source: DataSource, places: Mapping[DataFile, Path | None]) -> str:
+def places_lines(source: "DataSource", places: "Mapping[DataFile, Path | None]") -> list[str]:
     """Where the files are or how they are had: one line for all that share it."""
     if not places:
         asks = f"on request (silodp data show {source.name})"
-        return asks if source.by_hand else "needs none"
+        return [asks] if source.by_hand else ["needs none"]
     lines: dict[str, list[str]] = {}
     for file, place in places.items():
         if place is not None:
@@ -82,7 +74,7 @@ def _places_text(source: DataSource, places: Mapping[DataFile, Path | None]) -> 
         else:
             where = f"not here yet (silodp data get {source.name})"
         lines.setdefault(where, []).append(place.name if place and len(places) > 1 else file.name)
-    return "\n".join(f"{_these(names)}: {where}" for where, names in lines.items())
+    return [f"{_these(names)}: {where}" for where, names in lines.items()]
 
 
 def _these(names: list[str]) -> str:
@@ -90,20 +82,29 @@ def _these(names: list[str]) -> str:
 
 
 def get(
-    name: Annotated[str, typer.Argument(help="Name of a data set; see `silodp data list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a data set; see `silodp data list`.", autocompletion=completion.data_sets
+        ),
+    ],
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder to put it in; else the user's cache.")
     ] = None,
 ) -> None:
     """Downloads the files of a data set and checks them."""
+    from silodp.datasets import SOURCES
+    from silodp.datasets.archives import download_members
+    from silodp.datasets.files import download, download_path
+
     if name not in SOURCES:
         raise SilodpError(f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}.")
     source = SOURCES[name]
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console = answers(soft_wrap=True)
     if not source.files:
         if source.by_hand:
             raise _on_request(source, "its files")
-        console.print(f"{name} needs no file.")
+        _say(console, f"{name} needs no file.")
     missing = [file for file in source.files if not _is_there(source, file, data_dir, console)]
     destinations = {file: download_path(name, file.name, data_dir) for file in missing}
     for archive, files in _by_archive(missing).items():
@@ -111,26 +112,32 @@ def get(
         with _bars() as bar:
             download_members(archive, wanted, bar("downloading"), bar("unpacking"))
         for file in files:
-            console.print(_fetched(file, destinations[file], archive.checksum is not None))
+            _say(console, _fetched(file, destinations[file], archive.checksum is not None))
     for file in missing:
         if isinstance(file.origin, str):
             with _bars() as bar:
                 download(file, destinations[file], bar(file.name))
-            console.print(_fetched(file, destinations[file]))
+            _say(console, _fetched(file, destinations[file]))
     closed = [file.name for file in missing if file.origin is None]
     if closed:
         raise _on_request(source, ", ".join(closed))
 
 
-def _on_request(source: DataSource, what: str) -> SilodpError:
+def _say(console: "Console", sentence: str) -> None:
+    console.print(safe(sentence))
+
+
+def _on_request(source: "DataSource", what: str) -> SilodpError:
     remedy = source.by_hand.rstrip(".") or f"ask its owners ({source.citation})"
     return SilodpError(
         f"Data set {source.name!r}: {what} cannot be fetched by a command: {remedy}."
     )
 
 
-def _by_archive(files: list[DataFile]) -> dict[Archive, list[DataFile]]:
+def _by_archive(files: "list[DataFile]") -> "dict[Archive, list[DataFile]]":
     """The files that lie in archives, by archive."""
+    from silodp.datasets.files import Archive
+
     grouped: dict[Archive, list[DataFile]] = {}
     for file in files:
         if isinstance(file.origin, Archive):
@@ -138,10 +145,20 @@ def _by_archive(files: list[DataFile]) -> dict[Archive, list[DataFile]]:
     return grouped
 
 
-def _is_there(source: DataSource, file: DataFile, data_dir: Path | None, console: Console) -> bool:
+def _is_there(
+    source: "DataSource", file: "DataFile", data_dir: Path | None, console: "Console"
+) -> bool:
     """Whether the file need not be fetched, and says so: it is in the folder asked for (none asked
     for: anywhere), and nothing speaks against it.
     """
+    from silodp.datasets.files import (
+        download_path,
+        has_checksum,
+        has_content,
+        present,
+        present_in,
+    )
+
     if data_dir is None:
         there = present(source.name, file)
     else:
@@ -149,21 +166,22 @@ def _is_there(source: DataSource, file: DataFile, data_dir: Path | None, console
     if there is None:
         return False
     if file.is_other_form(there):
-        console.print(f"{file.name} is here as {there}, another form, which is not checked.")
+        _say(console, f"{file.name} is here as {there}, another form, which is not checked.")
         return True
     if file.content is None and there.name != file.name:
-        console.print(f"{file.name} is here as {there}, packed in another way, and not checked.")
+        _say(console, f"{file.name} is here as {there}, packed in another way, and not checked.")
         return True
     if file.checksum is None and file.content is None:
-        console.print(f"{file.name} is already at {there}. {_unchecked(there)}")
+        _say(console, f"{file.name} is already at {there}. {_unchecked(there)}")
         return True
     if there.name == file.name and file.checksum and has_checksum(there, file.checksum):
-        console.print(f"{file.name} is already at {there}, and its checksum is right.")
+        _say(console, f"{file.name} is already at {there}, and its checksum is right.")
         return True
     if file.content is not None and has_content(there, file.content):
-        console.print(
+        _say(
+            console,
             f"{file.name} is here as {there}, packed in another way; the checksum of its content "
-            "is right."
+            "is right.",
         )
         return True
     if there != download_path(source.name, file.name, data_dir):
@@ -174,7 +192,7 @@ def _is_there(source: DataSource, file: DataFile, data_dir: Path | None, console
     return False
 
 
-def _fetched(file: DataFile, place: Path, archive_checked: bool = False) -> str:
+def _fetched(file: "DataFile", place: Path, archive_checked: bool = False) -> str:
     if file.checksum is not None:
         return f"{file.name} is now at {place}, and its checksum is right."
     if archive_checked:
@@ -183,6 +201,8 @@ def _fetched(file: DataFile, place: Path, archive_checked: bool = False) -> str:
 
 
 def _unchecked(place: Path) -> str:
+    from silodp.datasets.files import digest_of
+
     digest = digest_of(place, "sha256")
     return f"It could not be checked, since no checksum of it is published; its sha256 is {digest}."
 
@@ -195,11 +215,11 @@ def _bars() -> Iterator:
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=Console(stderr=True),
+        console=notes(),
         transient=True,
     ) as bars:
 
-        def bar(name: str) -> Progress:
+        def bar(name: str) -> "Progress":
             task = bars.add_task(name, total=None, visible=False)  # until it has begun
             return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 

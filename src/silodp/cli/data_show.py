@@ -1,39 +1,39 @@
 """`silodp data check` and `silodp data show`: what is in a data set, or in a user's own table."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import takes_data_options
+from silodp.choices import DATA_SETS
+from silodp.cli import completion
+from silodp.cli.options import AsJson, takes_data_options
 from silodp.cli.progress import LiveProgress
-from silodp.cli.terminal import safe
-from silodp.datasets import SOURCES, DataOptions, resolve
-from silodp.datasets.files import Archive
-from silodp.datasets.source import DataSource, InPaper
-from silodp.engines.checkpoint import check_writable
+from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
-from silodp.federation import Federation, Records
 from silodp.names import as_file_name, class_name, shown
 from silodp.options import RunOptions
-from silodp.result import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from silodp.data_options import DataOptions
+    from silodp.datasets.source import DataSource, InPaper
+    from silodp.federation import Federation, Records
 
 NameOrPath = Annotated[
     str,
     typer.Argument(
-        help="A data set's name, a CSV or Parquet file, or a folder of tables or of images."
+        help="A data set's name, a CSV or Parquet file, or a folder of tables or of images.",
+        autocompletion=completion.data_sets,
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Which draw of the split, as in a run of that seed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 SHOWS_RECORDS = (
     "The pictures show records and labels as they are: epsilon does not cover them, they are for "
@@ -43,16 +43,18 @@ SHOWS_RECORDS = (
 
 @takes_data_options
 def check(
-    given: dict[str, Any], path_or_name: NameOrPath, seed: Seed = 0, as_json: AsJson = False
+    given: dict[str, Any], name_or_path: NameOrPath, seed: Seed = 0, as_json: AsJson = False
 ) -> None:
     """Loads a data set as a run would, and shows what a run would see."""
+    from silodp.datasets import resolve
+
     options = _options(given)
     with _telling("loading data"):
-        federation = resolve(path_or_name, options).load(seed, options)
+        federation = resolve(name_or_path, options).load(seed, options)
     if as_json:
-        typer.echo(json.dumps(describe(federation), indent=2))
+        print_json(describe(federation))
     else:
-        _print_federation(Console(), federation)
+        _print_federation(answers(), federation)
 
 
 @takes_data_options
@@ -70,13 +72,16 @@ def show(
 
     Where its files are not here yet, it shows what is known without them.
     """
+    from silodp.datasets import resolve
+    from silodp.engines.checkpoint import check_writable
+
     folder = _folder(name_or_path) if out is None else out
     if not no_pictures:
         check_writable(folder)  # before the work, not after
     options = _options(given)
     with _telling("reading"):
         source = resolve(name_or_path, options)
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    console = answers(soft_wrap=True)
     if not as_json:
         _print_about(console, source)
     try:
@@ -84,10 +89,10 @@ def show(
             federation = source.load(seed, options)
     except SilodpError:
         if as_json:
-            typer.echo(json.dumps(_about(source), indent=2))
+            print_json(_about(source))
         raise
     if not as_json:
-        _print_federation(Console(), federation)
+        _print_federation(answers(), federation)
         if source.in_paper is not None:
             console.print(_beside_paper(source.in_paper, federation))
     pictures = [] if no_pictures else _draw(federation, folder)
@@ -101,15 +106,15 @@ def show(
             },
             "pictures": [str(picture) for picture in pictures],
         }
-        typer.echo(json.dumps(content, indent=2))
+        print_json(content)
     else:
         for picture in pictures:
             console.print(f"Picture: {safe(str(picture))}")
-    if pictures and name_or_path not in SOURCES:
-        Console(stderr=as_json, highlight=False, soft_wrap=True).print(SHOWS_RECORDS)
+    if pictures and name_or_path not in DATA_SETS:
+        (notes(soft_wrap=True) if as_json else console).print(SHOWS_RECORDS)
 
 
-def _options(given: dict[str, Any]) -> DataOptions:
+def _options(given: dict[str, Any]) -> "DataOptions":
     """The data options, checked as those of a run are."""
     from silodp.prepare import data_options
 
@@ -119,19 +124,19 @@ def _options(given: dict[str, Any]) -> DataOptions:
 @contextmanager
 def _telling(stage: str) -> Iterator[None]:
     """Within, a terminal shows what takes so long."""
-    with LiveProgress(Console(stderr=True)) as progress:
+    with LiveProgress(notes()) as progress:
         progress.stage(stage)
         yield
 
 
 def _folder(name_or_path: str) -> Path:
     """Where pictures go if nothing is said: a folder named after the data."""
-    if name_or_path in SOURCES:
+    if name_or_path in DATA_SETS:
         return Path("runs/data") / name_or_path
     return Path("runs/data") / as_file_name(Path(os.path.abspath(name_or_path)).stem)
 
 
-def _draw(federation: Federation, folder: Path) -> list[Path]:
+def _draw(federation: "Federation", folder: Path) -> list[Path]:
     from silodp.experiments.data_pictures import (
         draw_contact_sheet,
         draw_heterogeneity,
@@ -148,29 +153,29 @@ def _draw(federation: Federation, folder: Path) -> list[Path]:
 # --- what is known of a source before it is loaded
 
 
-def _about(source: DataSource) -> dict[str, Any]:
-    return plain(
-        {
-            "name": source.name,
-            "summary": source.summary,
-            "citation": source.citation,
-            "licence": source.licence,
-            "origins": _origins(source),
-            "by_hand": source.by_hand or None,
-            "preprocessings": list(source.preprocessings),
-            "defaults": asdict(source.defaults),
-            "in_paper": asdict(source.in_paper) if source.in_paper else None,
-        }
-    )
+def _about(source: "DataSource") -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "summary": source.summary,
+        "citation": source.citation,
+        "licence": source.licence,
+        "origins": _origins(source),
+        "by_hand": source.by_hand or None,
+        "preprocessings": list(source.preprocessings),
+        "defaults": asdict(source.defaults),
+        "in_paper": asdict(source.in_paper) if source.in_paper else None,
+    }
 
 
-def _origins(source: DataSource) -> list[str]:
+def _origins(source: "DataSource") -> list[str]:
     """The addresses that files are fetched from, each once."""
+    from silodp.datasets.files import Archive
+
     origins = (file.origin for file in source.files if file.origin is not None)
     return list(dict.fromkeys(o.url if isinstance(o, Archive) else o for o in origins))
 
 
-def _print_about(console: Console, source: DataSource) -> None:
+def _print_about(console: "Console", source: "DataSource") -> None:
     defaults = source.defaults
     lines = {
         source.name: source.summary,
@@ -190,7 +195,7 @@ def _print_about(console: Console, source: DataSource) -> None:
             console.print(f"[bold]{safe(title)}:[/] {safe(text)}")
 
 
-def _beside_paper(paper: InPaper, federation: Federation) -> str:
+def _beside_paper(paper: "InPaper", federation: "Federation") -> str:
     counts, records = federation.train_counts, "training records"
     if paper.before_split:
         counts, records = counts + federation.test_counts, "records for training and testing"
@@ -211,7 +216,7 @@ def _extent(least: int, most: int) -> str:
 # --- what is in a federation
 
 
-def describe(federation: Federation) -> dict[str, Any]:
+def describe(federation: "Federation") -> dict[str, Any]:
     """A federation in plain values: what is in it, silo by silo."""
     return {
         "name": federation.name,
@@ -235,8 +240,10 @@ def describe(federation: Federation) -> dict[str, Any]:
     }
 
 
-def _label_summary(federation: Federation, records: Records) -> dict[str, float]:
+def _label_summary(federation: "Federation", records: "Records") -> dict[str, float]:
     """Training labels: their range and mean, or how many there are of each class."""
+    import numpy as np
+
     if federation.task == "regression":
         y = records.y.astype(np.float64)
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
@@ -247,15 +254,13 @@ def _label_summary(federation: Federation, records: Records) -> dict[str, float]
     }
 
 
-def _print_federation(console: Console, federation: Federation) -> None:
+def _print_federation(console: "Console", federation: "Federation") -> None:
     shape = " x ".join(map(str, federation.input_shape))
     classes = f" with {federation.num_classes} classes" if federation.num_classes else ""
     console.print(
-        f"{shown(federation.name, None)}: {len(federation.silos)} silos, "
+        f"{safe(federation.name)}: {len(federation.silos)} silos, "
         f"{federation.task}{classes}, {shape} features, {federation.train_counts.sum()} training "
-        f"and {federation.test_counts.sum()} test records",
-        markup=False,
-        highlight=False,
+        f"and {federation.test_counts.sum()} test records"
     )
     subjects = ["training subjects"] if federation.by_subject else []
     table = Table("silo", "train", "test", *subjects, "training labels")
@@ -270,8 +275,8 @@ def _print_federation(console: Console, federation: Federation) -> None:
         table.add_row(safe(silo.name), *map(str, counts), safe(labels))
     console.print(table)
     if federation.declared:
-        console.print(f"Taken as public: {', '.join(federation.declared)}.")
+        console.print(f"Taken as public: {safe(', '.join(federation.declared))}.")
     if not federation.uncovered:
         console.print("Nothing was learned from the records beforehand.")
     for note in federation.uncovered:
-        console.print(f"Not covered by epsilon: {note}", markup=False)
+        console.print(f"Not covered by epsilon: {safe(note)}")

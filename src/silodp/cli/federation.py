@@ -1,16 +1,15 @@
 """`silodp federation`: for whoever coordinates sites, and sees what they release, nothing else."""
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from silodp.cli.terminal import safe
+from silodp.cli.options import AsJson
+from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe
 
 app = typer.Typer(
     help="Coordinates sites that train together, each on its own machine.", no_args_is_help=True
@@ -20,21 +19,20 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's fo
 Run = Annotated[
     int, typer.Option("--run", help="2, 3, ... for a further run, which is charged anew.", min=1)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @app.command("init")
 def init(
     file: Annotated[Path, typer.Argument(metavar="FED.toml", help="What is agreed on.")],
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Folder to make; else named after the file.")
+        Path | None, typer.Option("--out", help="Folder to make; else named after the file.")
     ] = None,
 ) -> None:
     """Makes the coordinator's folder, and for each site a kit to be handed over."""
     from silodp.sites.federation_setup import set_up_federation
 
-    console = _console()
-    with console.status("Making certificates and kits..."):
+    console = answers(soft_wrap=True)
+    with notes().status("Making certificates and kits..."):
         made = set_up_federation(file, folder)
     for kit in made.kits:
         console.print(f"Kit: {safe(str(kit))}")
@@ -52,9 +50,11 @@ def start(folder: Folder) -> None:
     from silodp.sites.flare.processes import start_server
 
     proposal_of_federation(folder)
-    with _console().status("Starting the server..."):
+    with notes().status("Starting the server..."):
         start_server(folder)
-    _console().print(f"The server runs. Next: silodp federation submit {safe(str(folder))}")
+    answers(soft_wrap=True).print(
+        f"The server runs. Next: silodp federation submit {safe(str(folder))}"
+    )
 
 
 @app.command("stop")
@@ -62,7 +62,7 @@ def stop_server(folder: Folder) -> None:
     """Stops the server. Where jobs stand is kept: `submit` goes on with them."""
     from silodp.sites.flare.processes import SERVER_PID, stop
 
-    _console().print("Stopped." if stop(folder / SERVER_PID) else "It did not run.")
+    answers().print("Stopped." if stop(folder / SERVER_PID) else "It did not run.")
 
 
 @app.command("submit")
@@ -72,6 +72,7 @@ def submit(
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for sites that are not there yet.")
     ] = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Trains, or goes on with what was interrupted; shows progress until the job is finished."""
     from silodp.sites.federation_setup import proposal_of_federation
@@ -79,8 +80,8 @@ def submit(
 
     proposal = proposal_of_federation(folder)
     job = proposal.job(run)
-    console = _console(stderr=True)
-    with Live(_table(None, proposal.sites, job), console=console, transient=True) as live:
+    if_interrupted("Where the job stands is kept: the same command goes on with it.")
+    with Live(_table(None, proposal.sites, job), console=notes(True), transient=True) as live:
         told = run_job(
             folder,
             job,
@@ -89,7 +90,10 @@ def submit(
             report=lambda told: live.update(_table(told, proposal.sites, job)),
             say=lambda words: live.console.print(safe(words)),
         )
-    _console().print(_table(told, proposal.sites, job))
+    if as_json:
+        print_json(told)
+    else:
+        answers(soft_wrap=True).print(_table(told, proposal.sites, job))
 
 
 @app.command("status")
@@ -104,10 +108,9 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     connected = registered(folder) if running else []
     jobs = jobs_of(folder)
     if as_json:
-        told = {"running": running, "connected": connected, "jobs": jobs}
-        typer.echo(json.dumps(told, indent=2))
+        print_json({"running": running, "connected": connected, "jobs": jobs})
         return
-    console = _console()
+    console = answers(soft_wrap=True)
     words = "running" if running else "not running"
     missing = [site for site in proposal.sites if site not in connected]
     console.print(f"{safe(proposal.name)}: the server is {words}.")
@@ -128,7 +131,8 @@ def watch(folder: Folder, run: Run = 1) -> None:
     proposal = proposal_of_federation(folder)
     job = proposal.job(run)
     told = progress_of(folder, job)
-    with Live(_table(told, proposal.sites, job), console=_console()) as live:
+    if_interrupted("The job goes on without being watched.")
+    with Live(_table(told, proposal.sites, job), console=answers(True)) as live:
         while not is_finished(told, len(proposal.sites)):
             time.sleep(0.5)
             told = progress_of(folder, job)
@@ -139,13 +143,13 @@ def watch(folder: Folder, run: Run = 1) -> None:
 def demo(
     sites: Annotated[int, typer.Option(help="How many sites.", min=2, max=12)] = 4,
     out: Annotated[Path, typer.Option(help="Folder for all of it.")] = Path("runs/federation"),
-    rounds: Annotated[int, typer.Option(help="Of training.", min=1)] = 40,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 40,
+    as_json: AsJson = False,
 ) -> None:
-    """The whole on one machine: provisions, starts, trains, shows the table, and stops."""
+    """Does the whole on one machine: provisions, starts, trains, shows the table, and stops."""
     from silodp.sites.demo import run_demo
 
-    console = _console(stderr=True)
-    with Live("", console=console, transient=True) as live:
+    with Live("", console=notes(True), transient=True) as live:
         rows = run_demo(
             out,
             sites,
@@ -153,6 +157,9 @@ def demo(
             say=lambda words: live.console.print(safe(words)),
             report=lambda told, names, job: live.update(_table(told, names, job)),
         )
+    if as_json:
+        print_json(rows)
+        return
     table = Table("site", "epsilon", "spent", "test error (mse)", "local training", "ledger")
     for row in rows:
         table.add_row(
@@ -163,7 +170,7 @@ def demo(
             f"{row['local']:.5f}",
             row["ledger"],
         )
-    shown = _console()
+    shown = answers(soft_wrap=True)
     shown.print(table)
     shown.print(
         "Each site has a model of its own. The errors were read in the sites' folders: the "
@@ -187,7 +194,3 @@ def _table(told: dict[str, Any] | None, sites: Any, job: str) -> Table:
         metric = None if told is None else told["metrics"].get(site)
         table.add_row(safe(site), safe(words) + ("" if metric is None else f" ({metric:.5f})"))
     return table
-
-
-def _console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)

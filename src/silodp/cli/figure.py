@@ -1,26 +1,30 @@
 """`silodp figure`: figures of the paper, computed and drawn anew."""
 
 import csv
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import Overwrite, Quiet
+from silodp.cli import completion
+from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import LiveProgress, SweepProgress
-from silodp.cli.sweep import OnRay, Reuse, tables_in
-from silodp.cli.terminal import safe
+from silodp.cli.sweep import GOES_ON, OnRay, Reuse, tables_in
+from silodp.cli.terminal import (
+    answers,
+    errors,
+    if_interrupted,
+    notes,
+    print_json,
+    safe,
+    say_written,
+)
 from silodp.cli.theory import check_trials
-from silodp.engines.checkpoint import check_writable
 from silodp.errors import DataMissingError, SilodpError, one_of
 from silodp.figures.definition import SCALES, load, names
-from silodp.result import plain
-from silodp.sweeps.table import TABLE_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,18 +33,25 @@ if TYPE_CHECKING:
     from silodp.figures.make import Made
 
 _COST_OF_TUNING = "7"
+_ACCOUNTANTS = ("rdp", "best")
 _MOST_COLUMNS = 10
 _WITHOUT = "without"
 _APART = ("panel", "mask_ratio", "epsilon", "finetune_fraction")  # what tells drawings apart
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="2 to 7, one of the appendix, list, or all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="2 to 7, one of the appendix, list, or all.", autocompletion=completion.figures
+        ),
+    ],
     scale: Annotated[
         str,
         typer.Option(
             help="quick (seconds to minutes), hour (what two cores do in about an hour) or paper "
-            "(all of its grid: minutes on School and Vehicle; images want a cluster, see --ray)."
+            "(all of its grid: minutes on School and Vehicle; images want a cluster, see --ray).",
+            autocompletion=completion.scales,
         ),
     ] = "quick",
     out: Annotated[
@@ -56,10 +67,13 @@ def figure(
         bool, typer.Option("--closed-form", help="Curves by formula, not by simulation (7).")
     ] = False,
     accountant: Annotated[
-        str, typer.Option(help="rdp, as in the paper, or best: the tightest that is proven (7).")
+        str,
+        typer.Option(
+            help="rdp, as in the paper, or best: the tightest that is proven (7).",
+            autocompletion=lambda: list(_ACCOUNTANTS),
+        ),
     ] = "rdp",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what is drawn as JSON.")] = False,
-    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draws figures of the paper: trains what they show, and writes PNG, PDF and CSV.
 
@@ -67,7 +81,11 @@ def figure(
     """
     figures = sorted({*names(), _COST_OF_TUNING}, key=_in_order)
     if name == "list":
-        _list(figures)
+        rows = [_about(one) for one in figures]
+        if as_json:
+            print_json(rows)
+        else:
+            _print_list(rows)
         return
     if name not in (*figures, "all"):
         raise SilodpError(
@@ -76,8 +94,12 @@ def figure(
     if scale not in SCALES:
         raise SilodpError(f"--scale is {scale!r}: choose {one_of(scale, SCALES)}.")
     check_trials(trials, seed, least=2)
-    if accountant not in ("rdp", "best"):
+    if accountant not in _ACCOUNTANTS:
         raise SilodpError(f"--accountant is {accountant!r}: choose rdp or best.")
+    from silodp.engines.checkpoint import check_writable
+    from silodp.sweeps.table import TABLE_FILE
+
+    if_interrupted(GOES_ON)
     chosen = figures if name == "all" else [name]
     known = tables_in(reuse)
     drawn: dict[str, list[dict[str, Any]]] = {}
@@ -88,9 +110,9 @@ def figure(
             folder /= f"figure{one}" + ("" if one == _COST_OF_TUNING else f"-{scale}")
         check_writable(folder)  # before the work, not after
         if one == _COST_OF_TUNING:
-            drawn[one] = _figure7(folder, trials, closed_form, seed, accountant, as_json, quiet)
+            drawn[one] = _figure7(folder, trials, closed_form, seed, accountant, as_json)
         else:
-            made = _trained(one, scale, folder, overwrite, ray, known, as_json, quiet)
+            made = _trained(one, scale, folder, overwrite, ray, known, as_json)
             missing |= {f"figure {one}, {panel}": why for panel, why in made.missing.items()}
             if made.files:
                 drawn[one] = made.numbers.to_dict(orient="records")
@@ -99,9 +121,9 @@ def figure(
     if not drawn:
         raise DataMissingError(" ".join(dict.fromkeys(missing.values())))
     if as_json:
-        typer.echo(json.dumps(plain(drawn if name == "all" else drawn[name]), indent=2))
+        print_json(drawn if name == "all" else drawn[name])
     if missing:
-        words = Console(stderr=True, highlight=False, soft_wrap=True)
+        words = errors()
         words.print("[yellow]Not drawn, because data are missing:[/]")
         for panel, remedy in missing.items():
             words.print(f"  {safe(panel)}: {safe(remedy)}")
@@ -111,16 +133,22 @@ def _in_order(name: str) -> tuple[bool, str]:
     return not name.isdigit(), name
 
 
-def _list(figures: list[str]) -> None:
+def _about(name: str) -> dict[str, Any]:
+    """A figure in the list of them."""
+    if name == _COST_OF_TUNING:
+        title, paper = "What it costs in privacy to tune lambda", "Figure 7"
+        return {"figure": name, "title": title, "data": ["drawn"], "paper": paper}
+    definition = load(name)
+    data = list(dict.fromkeys(str(panel.sweep["data"]) for panel in definition.panels))
+    return {"figure": name, "title": definition.title, "data": data, "paper": definition.paper}
+
+
+def _print_list(rows: list[dict[str, Any]]) -> None:
     table = Table("figure", "what it shows", "data", "of the paper", box=box.SIMPLE_HEAD)
-    for name in figures:
-        if name == _COST_OF_TUNING:
-            table.add_row("7", "What it costs in privacy to tune lambda", "drawn", "Figure 7")
-        else:
-            definition = load(name)
-            data = dict.fromkeys(str(panel.sweep["data"]) for panel in definition.panels)
-            table.add_row(name, definition.title, ", ".join(data), definition.paper or "ours")
-    Console().print(table)
+    for row in rows:
+        cells = (row["figure"], row["title"], ", ".join(row["data"]), row["paper"] or "ours")
+        table.add_row(*map(safe, cells))
+    answers().print(table)
 
 
 def _trained(
@@ -131,13 +159,12 @@ def _trained(
     ray: str | None,
     reuse: list[Path],
     as_json: bool,
-    quiet: bool,
 ) -> "Made":
-    """Makes one figure; unless it is to be quiet or JSON, prints what came of it."""
+    """Makes one figure; unless the answer is JSON, prints what came of it."""
     from silodp.figures.make import make_figure
 
     definition = load(name)
-    with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
+    with SweepProgress(notes()) as progress:
         progress.begin(f"figure {name}")
         made = make_figure(
             definition,
@@ -148,10 +175,9 @@ def _trained(
             reuse=reuse,
             reporter=progress,
         )
-    if made.files and not (as_json or quiet):
-        Console(highlight=False).print(_means(definition.title, made.numbers))
-        words = Console(highlight=False, soft_wrap=True)
-        words.print(
+    if made.files and not as_json:
+        answers().print(_means(definition.title, made.numbers))
+        answers(soft_wrap=True).print(
             f"{safe(definition.caption)}\n{made.runs} runs, {made.seconds:.0f} s of training. What "
             "it cost to choose the best settings is not in epsilon.\nWritten to "
             f"{', '.join(safe(str(file)) for file in made.files)}"
@@ -166,22 +192,20 @@ def _figure7(
     seed: int,
     accountant: str,
     as_json: bool,
-    quiet: bool,
 ) -> list[dict[str, Any]]:
     """Makes the one figure that trains nothing, as `_trained` does; returns its numbers."""
     from silodp.figures.figure7 import make_panels, write_csv
     from silodp.figures.figure7_picture import draw_figure7
 
-    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
+    with LiveProgress(notes()) as progress:
         panels = make_panels(trials, closed_form, seed, accountant, progress)  # type: ignore[arg-type]
         progress.stage("drawing")
         numbers = write_csv(panels, out / "figure7.csv")
         draw_figure7(panels, out)
-    if not (as_json or quiet):
-        Console(highlight=False).print(_summary(panels))
-        words = Console(highlight=False, soft_wrap=True)
-        words.print(_reading(panels))
-        words.print(f"Written to {safe(str(out))}")
+    if not as_json:
+        answers().print(_summary(panels))
+        answers(soft_wrap=True).print(_reading(panels))
+        say_written(out)
     with numbers.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from silodp.cli.terminal import safe
+from silodp.cli.options import AsJson
+from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
-from silodp.names import shown
+from silodp.names import in_cell
 from silodp.privacy.chain import COLUMNS, Entry, canonical
 from silodp.privacy.ledger import (
     Ledger,
@@ -26,15 +25,14 @@ from silodp.privacy.ledger import (
     ledger_paths,
     read_path,
 )
-from silodp.result import write_file
 
 app = typer.Typer(
-    help="Privacy ledgers: what was spent and what is left, silo by silo.", no_args_is_help=True
+    help="Shows and checks privacy ledgers: what each silo has spent, and what is left.",
+    no_args_is_help=True,
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds the ledgers.")]
 OneSilo = Annotated[str | None, typer.Option("--silo", help="Only this silo; else all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @app.command("show")
@@ -44,9 +42,9 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
     with _progress("Working out costs", sum(len(one.entries) for one in ledgers)) as step:
         silos = [_history(ledger, step) for ledger in ledgers]
     if as_json:
-        _print_json({"silos": silos})
+        print_json({"silos": silos})
         return
-    console = _console()
+    console = answers()
     for ledger, told in zip(ledgers, silos, strict=True):
         table = Table(
             title=safe(f"{ledger.silo} ({ledger.relation}, per {ledger.unit})"),
@@ -87,7 +85,7 @@ def verify(
     silos = [_verdict(path, silo, head) for path in paths]
     wrong = [told["problem"] for told in silos if not told["intact"]]
     if as_json:
-        _print_json({"silos": silos})
+        print_json({"silos": silos})
     else:
         table = Table("silo", "chain", "entries", "head")
         table.columns[3].overflow = "fold"  # a hash that is cut short cannot be compared
@@ -98,7 +96,7 @@ def verify(
                 str(told["entries"] or ""),
                 told["head"] or "",
             )
-        _console().print(table)
+        answers().print(table)
     if wrong:
         more = f" ({len(wrong) - 1} more ledgers are not sound either.)" if wrong[1:] else ""
         raise SilodpError(wrong[0] + more)
@@ -112,31 +110,30 @@ def export(
         Literal["jsonl", "csv"], typer.Option("--format", help="jsonl (exact) or csv (to read).")
     ] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Writes out all entries, with the hashes that chain them."""
+    from silodp.result import write_file
+
     ledgers = _ledgers(directory, silo)
     entries = [
         {"silo": ledger.silo, **entry.as_json()} for ledger in ledgers for entry in ledger.entries
     ]
-    if as_json:
-        content = json.dumps({"entries": entries}, indent=2) + "\n"
-    elif form == "jsonl":
+    content = _csv(entries)
+    if form == "jsonl":
         content = "".join(canonical(entry) + "\n" for entry in entries)
-    else:
-        content = _csv(entries)
-    if out is None:
+    if out is not None:
+        try:
+            write_file(out, content)
+        except OSError as error:
+            raise SilodpError(
+                f"{out} cannot be written ({error.strerror}): choose another --out."
+            ) from None
+        notes(soft_wrap=True).print(f"{len(entries)} entries written to {safe(str(out))}")
+    if as_json:
+        print_json({"entries": entries})
+    elif out is None:
         typer.echo(content, nl=False)
-        return
-    try:
-        write_file(out, content)
-    except OSError as error:
-        raise SilodpError(
-            f"{out} cannot be written ({error.strerror}): choose another --out."
-        ) from None
-    _console(stderr=True).print(f"{len(entries)} entries written to {safe(str(out))}")
 
 
 @app.command("remaining")
@@ -155,7 +152,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
             silos.append(remaining_of(directory, name))
             step()
     if as_json:
-        _print_json({"silos": silos})
+        print_json({"silos": silos})
         return
     table = Table("silo", "spent", "left for one more", "lifetime", "delta", "runs", "counted per")
     for told in silos:
@@ -168,7 +165,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
             str(told["runs"]),
             f"{told['unit']}, {told['relation']}",
         )
-    _console().print(table)
+    answers().print(table)
 
 
 def _paths(directory: Path, silo: str | None) -> list[Path]:
@@ -256,33 +253,18 @@ def _csv(entries: list[dict[str, Any]]) -> str:
     writer.writerow(("silo", *COLUMNS))
     for entry in entries:
         cells = {**entry, "body": canonical(entry["body"])}
-        writer.writerow([_cell(str(cells[name])) for name in ("silo", *COLUMNS)])
+        writer.writerow([in_cell(str(cells[name])) for name in ("silo", *COLUMNS)])
     return text.getvalue()
-
-
-def _cell(text: str) -> str:
-    """A spreadsheet would take a silo called "=1+1" for a formula."""
-    text = shown(text, None)
-    return f"'{text}" if text[:1] in tuple("=+-@") else text
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _print_json(content: Any) -> None:
-    # By way of the canonical form, which writes infinities in a way that JSON knows.
-    typer.echo(json.dumps(json.loads(canonical(content)), indent=2))
-
-
-def _console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, emoji=False)
-
-
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on the terminal; call what it gives after each part."""
-    console = _console(stderr=True)
+    console = notes()
     with Progress(
         TextColumn(what),
         BarColumn(),

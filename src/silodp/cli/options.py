@@ -8,15 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from silodp.datasets import DataOptions
+from silodp.cli import completion
+from silodp.data_options import DataOptions
 from silodp.option_values import HINTS, option_name, option_value, plain_type, read_options_file
 from silodp.options import RunOptions
 
-# Of commands that train.
+# Of several commands. Every command has --quiet, --debug and --help besides: see `group`.
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the answer as JSON, and nothing else there.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no table.")]
+SaveModels = Annotated[
+    bool, typer.Option("--save-models", help="Write the silos' models to --out.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder with data files, looked into first.")
+]
 
 _OF_DATA = tuple(name for name in HINTS if name in {option.name for option in fields(DataOptions)})
 _OF_BUDGET = (
@@ -93,7 +101,12 @@ def _parameter(name: str) -> inspect.Parameter:
     names = ("--" + name.replace("_", "-"),) if kind is bool else ()
     annotation = Annotated[
         kind | None,  # type: ignore[operator]
-        typer.Option(*names, help=option.metadata["help"] + shown, show_default=False),
+        typer.Option(
+            *names,
+            help=option.metadata["help"] + shown,
+            show_default=False,
+            autocompletion=completion.run_option(name),
+        ),
     ]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation

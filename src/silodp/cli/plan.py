@@ -6,15 +6,12 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import takes_run_options
+from silodp.cli.options import AsJson, takes_run_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.run import note_unused, person_text
-from silodp.cli.terminal import safe
-from silodp.engines.checkpoint import check_writable
-from silodp.result import plain, write_file
+from silodp.cli.terminal import answers, notes, print_json, safe, say_written
 
 
 @takes_run_options
@@ -23,20 +20,22 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(help="Folder for plan.json and a picture of epsilon over rounds.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Shows what a run would ask of each silo and with how much noise. Trains nothing.
 
     Takes the options of `silodp run`. With --ledger, says whether the run would be refused.
     """
+    from silodp.engines.checkpoint import check_writable
+    from silodp.json_values import plain
     from silodp.planning import describe_plans
     from silodp.prepare import person_guarantee
+    from silodp.result import write_file
     from silodp.runs import plan as make_plan
 
     if out is not None:
         check_writable(out)  # before the work, not after
-    console = Console(stderr=True, quiet=quiet)
+    console = notes()
     note_unused(given, console)
     with LiveProgress(console) as progress:
         prepared = make_plan(reporter=progress, **given)
@@ -60,16 +59,16 @@ def plan(
             write_file(out / "plan.json", json.dumps(content, indent=2) + "\n")
             draw_spending(prepared.plans[0], out / "epsilon.png")
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
-    elif not quiet:
-        print_plan(content)
-        if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+        print_json(content)
+        return
+    print_plan(content)
+    if out is not None:
+        say_written(out)
 
 
 def print_plan(content: dict[str, Any]) -> None:
     """The table of a plan, and what it takes for granted."""
-    console = Console()
+    console = answers()
     rows = content["silos"]
     unit = "subjects" if rows[0]["unit"] == "subject" else "records"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
@@ -94,14 +93,13 @@ def print_plan(content: dict[str, Any]) -> None:
     relations = sorted({row["relation"] for row in rows})
     console.print(
         f"Neighbours: {', '.join(relations)} of one {rows[0]['unit']}; delta "
-        f"{', '.join(f'{delta:g}' for delta in deltas)}; {content['method']}, "
+        f"{', '.join(f'{delta:g}' for delta in deltas)}; {safe(content['method'])}, "
         f"{content['rounds']} rounds. PLD and RDP: epsilon under each accountant; RDP noise: what "
-        "the paper's accountant would need.",
-        highlight=False,
+        "the paper's accountant would need."
     )
-    console.print(f"Shares of epsilon: {_shares(rows)}.", highlight=False)
+    console.print(f"Shares of epsilon: {_shares(rows)}.")
     if content["person"]:
-        console.print(person_text(content["person"], rows[0]["unit"]), highlight=False)
+        console.print(person_text(content["person"], rows[0]["unit"]))
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
         console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
     for warning in content["warnings"]:

@@ -1,25 +1,29 @@
 """`silodp run` and `silodp demo`."""
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
+from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
 from silodp.cli.progress import LiveProgress
-from silodp.cli.terminal import safe
+from silodp.cli.terminal import (
+    answers,
+    if_interrupted,
+    notes,
+    print_json,
+    safe,
+    say_written,
+)
 from silodp.errors import SilodpError
-from silodp.learned import draw_learned, is_summed_up
-from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.methods.entry import read_method_options
 from silodp.options import RunOptions
-from silodp.privacy.plan import NOT_PRIVATE
-from silodp.result import Result
+
+if TYPE_CHECKING:
+    from silodp.result import Result
 
 _SHOWN = {
     "lam": "lambda",
@@ -42,18 +46,14 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    save_models: Annotated[
-        bool, typer.Option("--save-models", help="Write the personal models to --out.")
-    ] = False,
+    save_models: SaveModels = False,
     as_json: AsJson = False,
-    quiet: Quiet = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
     from silodp.runs import run as train
 
-    if save_models and out is None:
-        raise SilodpError("--save-models needs a folder to write to: give --out.")
-    console = Console(stderr=True, quiet=quiet)
+    check_out(out, save_models)
+    console = notes()
     note_unused(given, console)
     with LiveProgress(console) as progress:
         result = train(
@@ -67,17 +67,26 @@ def run(
     if out is not None:
         _draw(result, out, overwrite)
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2))
-    elif not quiet:
-        print_results([result])
-        if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+        print_json(result.as_json())
+        return
+    print_results([result])
+    if out is not None:
+        say_written(out)
 
 
-def _draw(result: Result, out: Path, overwrite: bool) -> None:
+def check_out(out: Path | None, save_models: bool) -> None:
+    """Before a training: whether its folder can do what is asked, and what to say if it ends."""
+    if save_models and out is None:
+        raise SilodpError("--save-models needs a folder to write to: give --out.")
+    if out is not None:
+        if_interrupted("The same command with --resume goes on from the last checkpoint.")
+
+
+def _draw(result: "Result", out: Path, overwrite: bool) -> None:
     """The pictures of a run; those of an overwritten one go, drawn anew or not."""
     from silodp.experiments.learned_picture import PICTURES
     from silodp.experiments.pictures import draw_history
+    from silodp.learned import draw_learned, is_summed_up
 
     draw_history([result], out / "history.png")
     if overwrite:
@@ -89,6 +98,8 @@ def _draw(result: Result, out: Path, overwrite: bool) -> None:
 
 def note_unused(given: dict[str, Any], console: Console) -> None:
     """Says which of the given options belong to another method."""
+    from silodp.methods import METHOD_OPTIONS, get_method
+
     name = given.get("method", RunOptions.method)
     method = get_method(name)
     for option in METHOD_OPTIONS:
@@ -97,9 +108,12 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
             console.print(f"[yellow]Note:[/] {safe(name)} does not use {flag}.")
 
 
-def print_results(results: list[Result]) -> None:
+def print_results(results: "list[Result]") -> None:
     """One row a result; below it, what was learned, and what epsilon does not cover."""
-    console = Console()
+    from silodp.learned import is_summed_up
+    from silodp.privacy.plan import NOT_PRIVATE
+
+    console = answers()
     metric = results[0].metric
     better = "lower" if metric == "mse" else "higher"
     table = Table("method", f"test {metric} ({better} is better)", "range over silos", "epsilon")
@@ -115,9 +129,9 @@ def print_results(results: list[Result]) -> None:
         )
     console.print(table)
     for result in filter(is_summed_up, results):
-        console.print(f"What {safe(result.method)} learned:", highlight=False)
+        console.print(f"What {safe(result.method)} learned:")
         for sentence in (result.learned or {})["summary"]:
-            console.print(Padding(safe(sentence), (0, 0, 0, 2)), highlight=False)
+            console.print(Padding(safe(sentence), (0, 0, 0, 2)))
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
         if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):
             console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
@@ -125,7 +139,7 @@ def print_results(results: list[Result]) -> None:
         console.print(f"[yellow]Warning:[/] {safe(warning)}.")
     for result in results:
         if result.person is not None:
-            console.print(person_text(result.person, result.privacy[0]["unit"]), highlight=False)
+            console.print(person_text(result.person, result.privacy[0]["unit"]))
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
         console.print(f"[dim]Assumed: {safe(assumption)}.[/]")
 
@@ -140,8 +154,11 @@ def person_text(person: dict[str, Any], unit: str) -> str:
     return f"{who}: epsilon {person['epsilon']:.4g} at delta {person['delta']:.3g}."
 
 
-def describe(result: Result) -> str:
+def describe(result: "Result") -> str:
     """The method with the options that make it what it is."""
+    from silodp.methods import get_method
+    from silodp.methods.entry import read_method_options
+
     shown = []
     method = get_method(result.method)
     for name in method.option_names:
@@ -159,7 +176,7 @@ def describe(result: Result) -> str:
     return f"{result.method} ({', '.join(shown)})" if shown else result.method
 
 
-def epsilon_text(result: Result) -> str:
+def epsilon_text(result: "Result") -> str:
     """One number, or the range over silos; marked if it is not proven."""
     spent = result.epsilons
     if all(math.isinf(epsilon) for epsilon in spent):
@@ -171,12 +188,15 @@ def epsilon_text(result: Result) -> str:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for results and picture.")] = Path("runs/demo"),
+    as_json: AsJson = False,
 ) -> None:
-    """Three methods on made-up silos with three different budgets; a table and a picture."""
+    """Trains three methods on made-up silos with three different budgets, and draws a picture."""
     from silodp.experiments.demo import run_demo
 
-    console = Console(stderr=True)
-    with LiveProgress(console) as progress:
+    with LiveProgress(notes()) as progress:
         results, picture = run_demo(out, progress)
+    if as_json:
+        print_json({"results": [result.as_json() for result in results], "picture": picture})
+        return
     print_results(results)
-    Console(highlight=False, soft_wrap=True).print(f"Picture: {safe(str(picture))}")
+    answers(soft_wrap=True).print(f"Picture: {safe(str(picture))}")

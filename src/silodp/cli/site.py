@@ -1,36 +1,34 @@
 """`silodp site`: for the people who run a site. What is theirs stays with them."""
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from silodp.choices import Relation
 from silodp.cli import ledger as ledger_commands
-from silodp.cli.terminal import safe
+from silodp.cli.options import AsJson
+from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 app = typer.Typer(
-    help="A site of a federation: its records, policy and ledger stay with it.",
+    help="Runs a site of a federation: its records, policy and ledger stay with it.",
     no_args_is_help=True,
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Consent without being asked, for scripts.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @app.command("init")
 def init(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The zip from the coordinator.")],
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Folder to make; else named after the site.")
+        Path | None, typer.Option("--out", help="Folder to make; else named after the site.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")
@@ -49,9 +47,11 @@ def init(
     relation: Annotated[
         Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
     ] = "add-remove",
-    subject: Annotated[
+    subject_column: Annotated[
         str | None,
-        typer.Option(help="Column that says whom a record is about: protects people."),
+        typer.Option(
+            help="Column that says whom a record is about: protects people, not single records."
+        ),
     ] = None,
     records: Annotated[
         int | None,
@@ -88,7 +88,7 @@ def init(
         "lifetime_epsilon": lifetime_epsilon,
         "lifetime_delta": lifetime_delta,
         "relation": relation,
-        "subject": subject,
+        "subject": subject_column,
         "records": records,
     }
     for name, words in (("epsilon", "The site's budget, epsilon"), ("delta", "delta")):
@@ -106,7 +106,7 @@ def init(
         test_fraction=test_fraction,
         ledger=ledger,
     )
-    _console().print(
+    answers(soft_wrap=True).print(
         f"{safe(str(own))} is made. If what follows is refused, mend its site.toml, then: silodp "
         f"site consent {safe(str(own))}"
     )
@@ -135,16 +135,16 @@ def consent(
 def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.accounts import account_of
     from silodp.cli.plan import print_plan
+    from silodp.json_values import plain
     from silodp.planning import describe_plans
-    from silodp.result import plain
     from silodp.sites.consents import consent
     from silodp.sites.job_at_site import plan_of
     from silodp.sites.site_files import read_site
     from silodp.sites.site_setup import proposal_at, spent_so_far
 
     proposal = proposal_at(folder, path)
-    console = _console()
-    with console.status("Reading the records and working out the plan..."):
+    console = answers(soft_wrap=True)
+    with notes().status("Reading the records and working out the plan..."):
         prepared = plan_of(read_site(folder), proposal)
         account = account_of(prepared)
         if account is not None:
@@ -191,10 +191,12 @@ def start(folder: Folder) -> None:
     from silodp.sites.site_files import read_site
 
     site = read_site(folder).site
-    with _console().status(f"Connecting {safe(site)} to the coordinator..."):
+    with notes().status(f"Connecting {safe(site)} to the coordinator..."):
         let_in = start_site(folder)
     said = "is connected" if let_in else "runs, but has not reached the coordinator yet"
-    _console().print(f"Site {safe(site)} {said}. See: silodp site status {safe(str(folder))}")
+    answers(soft_wrap=True).print(
+        f"Site {safe(site)} {said}. See: silodp site status {safe(str(folder))}"
+    )
 
 
 @app.command("stop")
@@ -202,7 +204,7 @@ def stop_site(folder: Folder) -> None:
     """Stops the site. A job that it is part of goes on without it, or later."""
     from silodp.sites.flare.processes import SITE_PID, stop
 
-    _console().print("Stopped." if stop(folder / SITE_PID) else "It did not run.")
+    answers().print("Stopped." if stop(folder / SITE_PID) else "It did not run.")
 
 
 @app.command("status")
@@ -215,12 +217,12 @@ def status(
     from silodp.sites.site_setup import site_status
 
     if as_json:
-        typer.echo(json.dumps(site_status(folder), indent=2))
+        print_json(site_status(folder))
         return
     if not watch:
-        _console().print(_status_table(site_status(folder)))
+        answers(soft_wrap=True).print(_status_table(site_status(folder)))
         return
-    with Live(_status_table(site_status(folder)), console=_console()) as live:
+    with Live(_status_table(site_status(folder)), console=answers(True)) as live:
         while True:
             time.sleep(0.5)
             live.update(_status_table(site_status(folder)))
@@ -256,7 +258,7 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
 
     found = site_models(folder)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     if not found:
         raise SilodpError(f"{folder} has no model yet: they come when a job is finished.")
@@ -272,8 +274,4 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
             epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
             safe(one["model"]),
         )
-    _console().print(table)
-
-
-def _console() -> Console:
-    return Console(highlight=False, emoji=False, soft_wrap=True)
+    answers(soft_wrap=True).print(table)

@@ -1,6 +1,5 @@
 """`silodp sweep`: a grid of runs from one file, into one table."""
 
-import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import Overwrite, Quiet
+from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import SweepProgress
-from silodp.cli.terminal import safe
+from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe
 from silodp.errors import SilodpError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+GOES_ON = "What is finished is kept: the same command goes on from there."
 
 OnRay = Annotated[
     str | None,
@@ -48,17 +47,14 @@ def sweep(
     ] = False,
     ray: OnRay = None,
     reuse: Reuse = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the best of each method as JSON.")
-    ] = False,
-    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Runs a grid over any options into one table; after any interruption the same command goes on.
 
     The file holds run options (see silodp run --help), each a value or a list of values, and
-    tables named grid with more of them for some of the runs. All combinations are run.
+    tables named grid with more of them for some of the runs. All combinations are run. The answer
+    is the best setting of each method.
     """
-    from silodp.result import plain
     from silodp.sweeps import read_sweep, run_sweep
     from silodp.sweeps.best import best_by_method
 
@@ -69,7 +65,8 @@ def sweep(
         )
     asked = read_sweep(file)
     folder = Path("runs") / file.stem if out is None else out
-    with SweepProgress(Console(stderr=True, quiet=quiet)) as progress:
+    if_interrupted(GOES_ON)
+    with SweepProgress(notes()) as progress:
         progress.begin(file.stem)
         table = run_sweep(
             asked,
@@ -83,11 +80,10 @@ def sweep(
     if parquet:
         table.to_parquet(folder / "results.parquet", index=False)
     if as_json:
-        typer.echo(json.dumps(plain(best), indent=2))
-    elif not quiet:
-        print_best(best, table)
-        words = Console(highlight=False, soft_wrap=True)
-        words.print(f"{asked.runs} runs in {safe(str(folder))}")
+        print_json(best)
+        return
+    print_best(best, table)
+    answers(soft_wrap=True).print(f"{asked.runs} runs in {safe(str(folder))}")
 
 
 def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
@@ -113,8 +109,8 @@ def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
                 f"{row['tried']}{diverged}",
                 *(_text(row[name]) for name in tuned),
             )
-        Console().print(shown)
-    words = Console(highlight=False, soft_wrap=True)
+        answers().print(shown)
+    words = answers(soft_wrap=True)
     words.print("± is one standard error over seeds.")
     if any(row["tried"] > 1 for row in best):
         words.print(f"[yellow]Note:[/] {TUNING_NOTE}.")

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from silodp.cli.options import AsJson
 from silodp.cli.progress import LiveProgress
-from silodp.cli.terminal import safe
-from silodp.engines.checkpoint import check_writable
+from silodp.cli.terminal import answers, notes, print_json, say_written
 from silodp.errors import SilodpError
-from silodp.result import plain, write_file
 
 _ROWS = {
     "sigma_dp": "sigma_DP",
@@ -63,13 +61,15 @@ def theory(
     ] = 500,
     seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for theory.json and theory.png.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """The best lambda for mean estimation, and what it gains: closed forms beside a simulation.
+    """Shows the best lambda for mean estimation, and what it gains, by formula and by simulation.
 
     Lists such as --records 50,200,800 --epsilon 0.25,1,4 give silos numbers of their own.
     """
+    from silodp.engines.checkpoint import check_writable
+    from silodp.json_values import plain
+    from silodp.result import write_file
     from silodp.theory.comparison import compare, simulation_of
     from silodp.theory.setting import make_setting
 
@@ -85,7 +85,7 @@ def theory(
     )
     if out is not None:
         check_writable(out)  # before the work, not after
-    with LiveProgress(Console(stderr=True, quiet=quiet)) as progress:
+    with LiveProgress(notes()) as progress:
         progress.stage("simulating")
         simulation = simulation_of(setting, trials, seed) if trials else None
         content = plain(compare(setting, simulation))
@@ -96,11 +96,11 @@ def theory(
             draw_theory(setting, simulation, out / "theory.png")
             write_file(out / "theory.json", json.dumps(content, indent=2) + "\n")
     if as_json:
-        typer.echo(json.dumps(content, indent=2))
-    elif not quiet:
-        _print(content)
-        if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+        print_json(content)
+        return
+    _print(content)
+    if out is not None:
+        say_written(out)
 
 
 def check_trials(trials: int, seed: int, least: int) -> None:
@@ -125,7 +125,7 @@ def _numbers(name: str, text: str) -> list[float]:
 
 
 def _print(content: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = answers()
     console.print(_overview(content))
     if "per_silo" in content:
         console.print(_by_silo(content["per_silo"]))

@@ -1,21 +1,21 @@
 """`silodp tune`: hyperparameters tuned within each silo's policy."""
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from silodp.cli.options import AsJson, Overwrite, Quiet, Resume, takes_run_options
+from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
 from silodp.cli.progress import LiveProgress
-from silodp.cli.run import note_unused, print_results
-from silodp.cli.terminal import safe
+from silodp.cli.run import check_out, note_unused, print_results
+from silodp.cli.terminal import answers, notes, print_json, say_written
 from silodp.errors import SilodpError
-from silodp.result import Result
+
+if TYPE_CHECKING:
+    from silodp.result import Result
 
 
 @takes_run_options
@@ -46,11 +46,8 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and a picture.")] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    save_models: Annotated[
-        bool, typer.Option("--save-models", help="Write the best models to --out.")
-    ] = False,
+    save_models: SaveModels = False,
     as_json: AsJson = False,
-    quiet: Quiet = False,
 ) -> None:
     """Tunes hyperparameters privately: each silo tries some by itself, and releases the best.
 
@@ -59,9 +56,8 @@ def tune(
     """
     from silodp.tuning import tune as tune_silos
 
-    if save_models and out is None:
-        raise SilodpError("--save-models needs a folder to write to: give --out.")
-    console = Console(stderr=True, quiet=quiet)
+    check_out(out, save_models)
+    console = notes()
     grid = read_grid(tries or [])
     note_unused(given, console)
     with LiveProgress(console) as progress:
@@ -85,11 +81,11 @@ def tune(
 
         draw_tuning(result, out / "tuning.png")
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2))
-    elif not quiet:
-        _print(result)
-        if out is not None:
-            Console(highlight=False, soft_wrap=True).print(f"Written to {safe(str(out))}")
+        print_json(result.as_json())
+        return
+    _print(result)
+    if out is not None:
+        say_written(out)
 
 
 def read_grid(tries: list[str]) -> dict[str, list[float]]:
@@ -110,11 +106,11 @@ def read_grid(tries: list[str]) -> dict[str, list[float]]:
     return grid
 
 
-def _print(result: Result) -> None:
+def _print(result: "Result") -> None:
     tuning = result.tuning
     assert tuning is not None
     print_results([result])
-    console = Console(highlight=False)
+    console = answers()
     if tuning["costs"]:  # without privacy there are none
         console.print(_costs(result))
     for cost in tuning["costs"]:
@@ -122,7 +118,7 @@ def _print(result: Result) -> None:
     console.print(f"Chosen: {_choices(tuning)}.", soft_wrap=True)
 
 
-def _costs(result: Result) -> Table:
+def _costs(result: "Result") -> Table:
     """The three ways to come by hyperparameters, at equal epsilon and at equal noise."""
     tuning = result.tuning
     assert tuning is not None

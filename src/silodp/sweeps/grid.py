@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from silodp.errors import SilodpError
+from silodp.json_values import plain
 from silodp.methods import METHOD_OPTIONS, get_method
 from silodp.option_values import option_name, option_value, read_options_file
 from silodp.options import RunOptions
-from silodp.result import plain
 
 _DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
 # They say which seeds, or where things are kept: not what a run is.

@@ -1,0 +1,196 @@
+"""What all commands share, new ones too: --quiet, --debug, --help, and how each of them ends."""
+
+import errno
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from silodp.cli import terminal
+from silodp.cli.terminal import safe
+from silodp.errors import SilodpError
+
+DONE, NOT_SO, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+"""Exit codes: done; a check says no, or silodp has a bug; what was given is wrong;
+interrupted; nobody read to the end."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Commands(TyperGroup):
+    """The group of all commands: an error is one sentence, without a traceback."""
+
+    def __init__(self, **attributes: Any):
+        super().__init__(**attributes)
+        for command in _all(self):
+            command.params += _shared_options()
+            _without_types(command.params)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """As any group's, but for types: typer adds options for completion late."""
+        return _without_types(super().get_params(ctx))
+
+    def main(self, *args: Any, **more: Any) -> None:
+        """Runs the command that is asked for, and ends the process with its exit code."""
+        terminal.begin()
+        try:
+            code = super().main(*args, **more | {"standalone_mode": False})
+        except Exception as error:
+            code = _told(error)
+        sys.exit(code or DONE)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As any group, but for ends that typer would put in its own words."""
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+            return done
+        except KeyboardInterrupt:
+            _say_interrupted()
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _close_output()
+            raise typer.Exit(UNREAD) from None
+
+
+def _all(command: Any) -> Iterator[Any]:
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from _all(below)
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Flags take no value: their help does not say <bool>."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.display_type_rich = lambda ctx: None
+    return parameters
+
+
+# --- options of every command
+
+
+def _set_quiet(wanted: bool) -> None:
+    if wanted:
+        terminal.settings().quiet = True
+
+
+def _set_debug(wanted: bool) -> None:
+    if wanted:
+        terminal.settings().debug = True
+        warnings.simplefilter("default")
+        logging.disable(logging.NOTSET)
+
+
+def _show_help(ctx: typer.Context, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        typer.echo(ctx.get_help(), color=ctx.color)
+        raise typer.Exit
+
+
+def _shared(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            help="No progress, tables or remarks: errors, files and --json alone.",
+            callback=_set_quiet,
+            expose_value=False,
+        ),
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            help="Show where in the program an error arose, and warnings (or SILODP_DEBUG=1).",
+            callback=_set_debug,
+            expose_value=False,
+            envvar="SILODP_DEBUG",
+            show_envvar=False,
+        ),
+    ] = False,
+    wants_help: Annotated[
+        bool,
+        typer.Option(
+            "--help",
+            "-h",
+            help="Show this text.",
+            callback=_show_help,
+            expose_value=False,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Carries the options of all commands."""
+
+
+def _shared_options() -> list[Any]:
+    """As typer makes them of a function."""
+    carrier = typer.Typer(add_completion=False)
+    carrier.command()(_shared)
+    return typer.main.get_command(carrier).params
+
+
+# --- how commands end
+
+
+def _told(error: Exception) -> int:
+    """Says in one sentence why a command could not be done; returns the exit code."""
+    if _is_help(error):
+        return REFUSED
+    if terminal.settings().debug:
+        traceback.print_exception(error)
+    if isinstance(error, typer.Abort) and isinstance(error.__context__, KeyboardInterrupt):
+        _say_interrupted()
+        return INTERRUPTED
+    sentence = _sentence(error)
+    if sentence is not None:
+        terminal.errors().print(f"[bold red]Error:[/] {safe(sentence)}")
+        return REFUSED
+    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
+    then = "Run again with --debug and send what it prints"
+    if terminal.settings().debug:
+        then = "Send what is printed above"
+    terminal.errors().print(f"[bold red]This is a bug in silodp:[/] {safe(what)}. {then}.")
+    return NOT_SO
+
+
+def _is_help(error: Exception) -> bool:
+    """Whether it only stands for "no arguments": the help is shown by then."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _sentence(error: Exception) -> str | None:
+    """What is wrong and what to do, if it is something that the user can mend."""
+    if isinstance(error, SilodpError):
+        return str(error)
+    if isinstance(error, typer.TyperException):  # of what was typed
+        place = getattr(getattr(error, "ctx", None), "command_path", "silodp")
+        words = error.format_message()
+        return f"{words}{'' if words.endswith(('.', '?')) else '.'} See {place} --help."
+    if isinstance(error, typer.Abort):
+        return "There is nobody to answer a question: give what is asked for as options, and --yes."
+    if isinstance(error, MemoryError) or str(error).startswith("RESOURCE_EXHAUSTED"):
+        return "There is not enough memory: ask for less at once (--seeds, --batch-size, --silos)."
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"The disk is full ({error.filename or error.strerror}): make room, and go on."
+    return None
+
+
+def _say_interrupted() -> None:
+    more = terminal.settings().if_interrupted
+    terminal.errors().print(f"[bold red]Interrupted.[/]{' ' + safe(more) if more else ''}")
+
+
+def _close_output() -> None:
+    """Whoever read has gone: what is left to say is dropped, here and when Python ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:  # not a real file: nothing will be written there
+        return

@@ -1,0 +1,66 @@
+"""`silodp methods`: what silos can learn together by."""
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from silodp.cli.options import AsJson
+from silodp.cli.terminal import answers, print_json, safe
+from silodp.errors import SilodpError
+
+if TYPE_CHECKING:
+    from silodp.methods.entry import MethodEntry
+
+
+def methods(as_json: AsJson = False) -> None:
+    """Lists the methods, each with its cost in queries."""
+    from silodp.methods import METHODS, announced, load, warm_starts
+
+    entries = dict(METHODS)
+    broken = {}
+    for name, point in announced().items():
+        try:
+            entries[name] = load(point)
+        except SilodpError as error:  # of others' making: it must not hide the rest
+            broken[name] = str(error)
+    rows = [_about(name, entry) for name, entry in entries.items()]
+    if as_json:
+        print_json({"methods": rows, "warm_starts": warm_starts(entries), "broken": broken})
+        return
+    table = Table("method", "what it does", "asks of each silo", show_lines=True)
+    table.add_column("options", no_wrap=True)  # an option that is cut short is of no use
+    for row in rows:
+        aliases = f" ({', '.join(row['aliases'])})" if row["aliases"] else ""
+        table.add_row(
+            safe(row["name"] + aliases),
+            safe(row["summary"]),
+            safe(row["cost"]),
+            "\n".join(map(safe, _shortened(row["options"]))),
+        )
+    for name, error in broken.items():
+        table.add_row(safe(name), f"[red]{safe(error)}[/]", "", "")
+    answers().print(table)
+    answers(soft_wrap=True).print(
+        f"Warm starts (IFCA first): {safe(', '.join(warm_starts(entries)))}"
+    )
+
+
+def _about(name: str, entry: "MethodEntry") -> dict[str, Any]:
+    from silodp.methods import ALIASES
+
+    options = ["--" + option.replace("_", "-") for option in entry.option_names]
+    options += ["--silo-lam"] if "lam" in entry.of_silo else []
+    options += [f"--method-options {option}={value}" for option, value in entry.own.items()]
+    return {
+        "name": name,
+        "aliases": [other for other, one in ALIASES.items() if one == name],
+        "summary": entry.summary,
+        "cost": entry.cost,
+        "options": options,
+    }
+
+
+def _shortened(options: list[str]) -> list[str]:
+    """Those of the server as one."""
+    own = [option for option in options if not option.startswith("--server")]
+    return own + (["--server-..."] if len(own) < len(options) else [])
