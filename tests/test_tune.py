@@ -239,7 +239,7 @@ def test_the_ledger_shows_the_tuned_cost(cli, sentence, charged):
 def test_only_the_best_is_released(charged):
     folder, result = charged
     assert {p.name for p in (folder / "out").iterdir()} == {
-        "result.json", "models.npz", "tuning.png",
+        "result.json", "models.npz", "models", "tuning.png",
     }  # fmt: skip
     with np.load(folder / "out" / "models.npz") as models:
         assert models["model"].shape[:2] == (1, 3)  # one model a silo
@@ -320,7 +320,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     assert resumed.test == whole.test
     assert resumed.tuning == whole.tuning
     np.testing.assert_array_equal(resumed.models, whole.models)
-    assert {p.name for p in tmp_path.iterdir()} == {"result.json", "models.npz"}
+    assert {p.name for p in tmp_path.iterdir()} == {"result.json", "models.npz", "models"}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from silodp.advice import Advice, advise
     from silodp.errors import SilodpError
     from silodp.federation import Federation, Records, Silo
+    from silodp.handover.personal_model import PersonalModel, load_model
     from silodp.learned import draw_learned
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
@@ -37,6 +38,7 @@ __all__ = [
     "Method",
     "MethodEntry",
     "Model",
+    "PersonalModel",
     "Policy",
     "Prepared",
     "Queries",
@@ -53,6 +55,7 @@ __all__ = [
     "difference",
     "draw_learned",
     "get_model",
+    "load_model",
     "merging",
     "plan",
     "read_policies",
@@ -76,11 +79,13 @@ _PLACES = {
     "draw_learned": "silodp.learned",
     "Federation": "silodp.federation",
     "get_model": "silodp.models",
+    "load_model": "silodp.handover.personal_model",
     "Merging": "silodp.methods.server",
     "merging": "silodp.methods.entry",
     "Method": "silodp.methods.base",
     "MethodEntry": "silodp.methods.entry",
     "Model": "silodp.models",
+    "PersonalModel": "silodp.handover.personal_model",
     "plan": "silodp.runs",
     "Policy": "silodp.privacy.policy",
     "Prepared": "silodp.prepare",

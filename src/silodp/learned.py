@@ -15,8 +15,9 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from silodp.array_files import array_name
 from silodp.names import shown
-from silodp.result import Result, array_name
+from silodp.result import Result
 
 # What a method must have learned for all this: arrays [seeds, ...].
 NEEDED = frozenset({"kept", "relations", "sizes", "differs", "shares"})

@@ -3,7 +3,6 @@
 Everything that plots or reports reads this format.
 """
 
-import io
 import json
 import math
 import os
@@ -18,7 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from silodp.array_files import array_name, arrays_content
 from silodp.errors import SilodpError
+from silodp.handover.files import handover_files
+from silodp.json_values import plain
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
 _PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
@@ -49,6 +51,7 @@ class Result:
       learned: what the method found out about the silos, if anything, by name: the mean over seeds,
         arrays as plain lists; of `ebmtl` also in words (see `learned.summed_up`).
       models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
+      cards: of each silo's model, what its card says beyond this result (see `handover.files`).
     """
 
     data: str
@@ -67,6 +70,7 @@ class Result:
     tuning: dict[str, Any] | None = None
     learned: dict[str, Any] | None = None
     models: Any = None
+    cards: list[dict[str, Any]] | None = None
 
     @property
     def mean(self) -> float:
@@ -96,14 +100,20 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """The content of `result.json`."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del content["models"]
+        del content["models"], content["cards"]
         return plain(content)
 
     def write(self, folder: Path) -> Path:
-        """Writes `result.json` into the folder, and before it the models if there are any."""
+        """Writes `result.json` into the folder, and before it the models if there are any.
+
+        They are written twice: all of them in one file, to compare, and each silo's by itself with
+        its card, to take home.
+        """
         if self.models is not None:
             names = [silo["silo"] for silo in self.per_silo]
             write_file(folder / MODELS_FILE, models_file(self.models, names))
+            for path, content in handover_files(self):
+                write_file(folder / path, content)
         return write_file(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
 
 
@@ -114,18 +124,19 @@ def models_file(models: Any, silos: list[str]) -> bytes:
     """
     leaves = jax.tree_util.tree_leaves_with_path(models)
     arrays = {array_name(path): array for path, array in leaves}
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:  # as np.savez does, which takes not every name
-        for name, array in {"silos": np.array(silos), **arrays}.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-    return content.getvalue()
+    return arrays_content({"silos": np.array(silos), **arrays})
 
 
-def array_name(path: tuple[Any, ...]) -> str:
-    """After an array's place in the model, such as "model/conv1/w"; a lone one is "model"."""
-    places = (str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
-    return "/".join(["model", *places])
+def read_models(folder: Path | str) -> dict[str, np.ndarray]:
+    """The arrays of the personal models in a run's folder: [seeds, silos, ...], by name."""
+    path = Path(folder) / MODELS_FILE
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files if name != "silos"}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise SilodpError(
+            f"{path} cannot be read ({type(error).__name__}): train again with --save-models."
+        ) from None
 
 
 def read_result(folder: Path | str) -> Result:
@@ -177,23 +188,6 @@ def write_file(path: Path, content: str | bytes) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
-
-
-def plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN: they are written as "inf" and null."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return value
 
 
 def _with_infinities(value: Any) -> Any:

@@ -10,6 +10,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 
 from silodp.errors import SilodpError
 from silodp.federation import Federation
+from silodp.handover.begun import begun_cards
 from silodp.learned import MOST_RELATED, feature_names, summed_up
 from silodp.options import RunOptions
 from silodp.prepare import Prepared, person_guarantee
@@ -36,18 +37,20 @@ def result_of(
     seconds: dict[str, float],
     models: Any = None,
     learned: dict[str, Any] | None = None,
+    noisy_metric: bool = False,
 ) -> Result:
     """The result of a setting.
 
     Args:
       prepared: what was asked for.
-      federations: whose test records the metric is of, one a seed.
+      federations: whose test records the metric is of, one a seed, as models were trained on them.
       number: of the setting.
       rounds: after which the metric was worked out.
       by_silo: the metric, [rounds, seeds, silos].
       seconds: what took how long.
       models: the silos' own, if they are kept.
       learned: what the method found out about the silos: arrays [seeds, ...], by name.
+      noisy_metric: whether the metric has noise that was paid for.
     """
     asked, federation = prepared.asked[number], federations[0]
     plans, policies = prepared.plans[number], prepared.policies[number]
@@ -78,6 +81,7 @@ def result_of(
         seconds=seconds,
         learned=_learned(prepared, number, learned) if learned else None,
         models=models,
+        cards=None if models is None else begun_cards(prepared, federation, noisy_metric),
     )
 
 

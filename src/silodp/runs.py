@@ -42,7 +42,8 @@ def run(
       federation: records of the caller's own, in place of `data`: a Federation, or a function from
         a seed to one.
       custom_model: a model of the caller's own (see `silodp.custom_model`), in place of `model`.
-      keep_models: whether the result holds the personal models, and `out` gets `models.npz`.
+      keep_models: whether the result holds the personal models, and `out` gets `models.npz` and,
+        for each silo to take home, its own in `models` (see `load_model`).
       out: folder for `result.json`, and for a checkpoint while the run goes on.
       resume: go on from the folder's checkpoint, if there is one.
       overwrite: replace what is in the folder.
@@ -127,13 +128,14 @@ def _trained(
     return training, [
         result_of(
             prepared,
-            prepared.federations,
+            training.federations,
             number,
             training.execution.rounds,
             metrics_of(prepared, training, number),
             training.seconds,
             models[number],
             training.execution.learned[number],
+            noisy_metric=asked[0].metric_share > 0,
         )
         for number in range(len(asked))
     ]

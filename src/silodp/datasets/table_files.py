@@ -45,8 +45,11 @@ def read_silos(path: Path, silo_column: str | None, as_text: Collection[str]) ->
     return _split_by_silo(frame, silo_column)
 
 
-def read_table(path: Path, as_text: Collection[str] = ()) -> pd.DataFrame:
-    """One CSV or Parquet file, with distinct column names and at least one row."""
+def read_table(path: Path, as_text: Collection[str] = (), fewest: int = 2) -> pd.DataFrame:
+    """One CSV or Parquet file, with distinct column names and at least one row.
+
+    `fewest` columns it must have: two are features and a target.
+    """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise SilodpError(
@@ -55,7 +58,7 @@ def read_table(path: Path, as_text: Collection[str] = ()) -> pd.DataFrame:
     if not path.is_file():
         raise SilodpError(f"{path} does not exist: check the path.")
     frame = _read_csv(path, as_text) if ending == ".csv" else _read_parquet(path)
-    if len(frame.columns) < 2:
+    if len(frame.columns) < fewest:
         raise SilodpError(
             f"{path} has {len(frame.columns)} column only ({', '.join(map(repr, frame.columns))}): "
             "a table needs features and a target; in a CSV file, separate columns by commas."

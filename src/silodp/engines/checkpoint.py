@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from silodp.errors import SilodpError
+from silodp.handover.files import remove_handovers
 from silodp.result import MODELS_FILE, RESULT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
@@ -93,6 +94,7 @@ class Place:
             self.clear()
             for name in (RESULT_FILE, MODELS_FILE):
                 (self.folder / name).unlink(missing_ok=True)
+            remove_handovers(self.folder)
 
     def save(
         self, chunk: int, done: int, history: list[np.ndarray], state: list[np.ndarray]

@@ -17,10 +17,11 @@ from typing import Any
 
 from silodp.datasets.tables import DEFAULT_TEST_FRACTION
 from silodp.errors import SilodpError
+from silodp.handover.files import folder_of
 from silodp.privacy.ledger import exists
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import remaining
-from silodp.result import MODELS_FILE, RESULT_FILE, plain, read_result
+from silodp.result import RESULT_FILE, plain, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
 from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
 from silodp.sites.job_at_site import PROGRESS_FILE, RESULTS, STATE
@@ -126,7 +127,7 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
                 "metric": result.metric,
                 "test": result.mean,
                 "epsilon": plain(result.privacy[0]["epsilon"]),
-                "model": str(path.parent / MODELS_FILE),
+                "model": str(path.parent / folder_of(result.per_silo[0]["silo"])),
             }
         )
     return found

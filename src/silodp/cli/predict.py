@@ -1,0 +1,146 @@
+"""`silodp predict`: a silo's own model, at work on new records."""
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from silodp.cli.options import AsJson, Overwrite
+from silodp.cli.terminal import notes, print_json, safe
+from silodp.errors import SilodpError
+
+if TYPE_CHECKING:
+    from silodp.handover.personal_model import PersonalModel, Predictions, Score
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
+    ],
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="New records: a CSV or Parquet file.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file to write; else standard output.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predicts with a silo's own model, as `silodp run --save-models` writes it.
+
+    If the table has the target column, says as well how good the predictions are.
+    """
+    from silodp.datasets.table_files import read_table
+    from silodp.handover.personal_model import load_model, unused_columns
+    from silodp.result import write_file
+
+    if out is not None:
+        _check_out(out, (table, model), overwrite)
+    loaded = load_model(model)
+    frame = read_table(table, loaded.text_columns, fewest=1)
+    try:
+        said = loaded.predict(frame)
+        score = loaded.score(frame, said)
+    except SilodpError as error:
+        raise SilodpError(f"{table}: {error}") from None
+    content = _csv(loaded, said)
+    if out is not None:
+        write_file(out, content)
+    elif not as_json:
+        typer.echo(content, nl=False)
+    unused = unused_columns(loaded, list(frame.columns))
+    if as_json:
+        print_json(_as_json(loaded, said, score, len(frame), unused))
+        return
+    _say(loaded, said, score, len(frame), unused, out)
+
+
+def _check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
+    """Before the work: what is there is not lost by a slip."""
+    if any(out.exists() and one.exists() and out.samefile(one) for one in given):
+        raise SilodpError(f"{out} is what is to be read: choose another --out.")
+    if out.is_dir():
+        raise SilodpError(f"{out} is a folder: give --out the name of a file.")
+    if out.exists() and not overwrite:
+        raise SilodpError(f"{out} is there already: choose another --out, or give --overwrite.")
+
+
+def _csv(model: "PersonalModel", said: "Predictions") -> str:
+    """Rows are counted from 1, below the header of the table."""
+    from silodp.names import in_cell, shown
+
+    classes = model.about.preparation.target.classes
+    header = ["row", "prediction"]
+    if said.chances is not None:
+        header += [shown(f"probability of {name}", None) for name in classes]
+    elif classes:
+        header.append("margin")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for place, (row, value) in enumerate(zip(said.rows, said.values, strict=True)):
+        cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
+        more: Any = ()
+        if said.chances is not None:
+            more = said.chances[place]
+        elif classes:
+            more = (float(said.outputs[place]),)
+        writer.writerow([int(row) + 1, cell, *(f"{number:.9g}" for number in more)])
+    return text.getvalue()
+
+
+def _as_json(
+    model: "PersonalModel",
+    said: "Predictions",
+    score: "Score | None",
+    rows: int,
+    unused: list[str],
+) -> dict[str, Any]:
+    classes, target = model.about.preparation.target.classes, model.about.preparation.target
+    return {
+        "silo": model.about.silo,
+        "target": target.name,
+        "classes": list(classes),
+        "rows": [int(row) + 1 for row in said.rows],
+        "predictions": said.values,
+        "probabilities": None if said.chances is None else said.chances.tolist(),
+        "outputs": said.outputs.tolist(),
+        "rows_left_out": rows - len(said.rows),
+        "columns_not_used": unused,
+        "test": None
+        if score is None
+        else {
+            "metric": score.metric,
+            "value": score.value,
+            "records": score.records,
+            "root_mean_squared_error": score.error,
+        },
+    }
+
+
+def _say(
+    model: "PersonalModel",
+    said: "Predictions",
+    score: "Score | None",
+    rows: int,
+    unused: list[str],
+    out: Path | None,
+) -> None:
+    """What a person wants to know beside the predictions."""
+    console, target = notes(soft_wrap=True), model.about.preparation.target.name
+    written = "" if out is None else f" written to {safe(str(out))}"
+    console.print(
+        f"{len(said.rows)} predictions of {safe(repr(target))} by the model of silo "
+        f"{safe(repr(model.about.silo))}{written}"
+    )
+    if left_out := rows - len(said.rows):
+        console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
+    if unused:
+        shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
+        console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")
+    if score is not None:
+        of = "" if score.records == len(said.rows) else f" of {len(said.rows)}"
+        own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
+        console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")
