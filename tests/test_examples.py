@@ -6,23 +6,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import silodp
+import silodp.datasets
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.mark.parametrize(
-    "name", ["lifetime_budget.py", "own_data.py", "own_model.py", "plain_mrmtl.py"]
-)
-def test_example_runs(name, capsys):
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_example_runs(name, capsys, monkeypatch, tmp_path):
     if name == "own_model.py":
         pytest.importorskip("equinox")
+    monkeypatch.chdir(tmp_path)  # examples write to ./runs
+    monkeypatch.syspath_prepend(EXAMPLES)  # as for a script: examples may import each other
+    monkeypatch.setattr("sys.argv", [name])
+    monkeypatch.setattr(silodp.datasets, "SOURCES", dict(silodp.datasets.SOURCES))
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert capsys.readouterr().out.strip()
 
 
 def test_the_plain_version_does_what_the_engine_does():
     """Without noise and clip, on full batches, nothing is random: equal models."""
-    import silodp
-
     rng = np.random.default_rng(0)
     silos, records = [], []
     for k in range(3):
