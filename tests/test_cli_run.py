@@ -376,7 +376,7 @@ def interrupted(request, tmp_path_factory):
 
 def test_interrupted_run_says_how_to_go_on(interrupted):
     _, code, lines = interrupted
-    assert code == 2
+    assert code == 130
     assert len(lines) == 1, lines
     assert lines[0].startswith("Interrupted.")
     assert "--resume" in lines[0]

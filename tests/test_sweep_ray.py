@@ -181,7 +181,7 @@ def test_interrupted_it_ends_in_a_sentence_and_workers_stop(cluster, tmp_path):
         until(cluster.training)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == 130
     assert "Interrupted. What is finished is kept" in said
     assert "Traceback" not in said
     until(lambda: not cluster.training())

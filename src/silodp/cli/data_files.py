@@ -210,13 +210,15 @@ def _unchecked(place: Path) -> str:
 @contextmanager
 def _bars() -> Iterator:
     """Within, makes progress bars by name; on a terminal they are shown, and leave nothing."""
+    console = notes()
     with Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=notes(),
+        console=console,
         transient=True,
+        disable=not console.is_interactive,
     ) as bars:
 
         def bar(name: str) -> "Progress":

@@ -272,7 +272,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not console.is_interactive,
     ) as progress:
         task = progress.add_task(what, total=total)
         yield lambda: progress.advance(task)

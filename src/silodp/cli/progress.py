@@ -34,6 +34,7 @@ class _Bar:
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            disable=not console.is_interactive,  # a file would get an empty line
             **options,
         )
         self._task: Any = None
@@ -58,6 +59,10 @@ class LiveProgress(_Bar, Reporter):
     def calibrated(self, done: int, total: int) -> None:
         """Silos whose noise is known."""
         self._show(done, total, "silos")
+
+    def counted(self, what: str, done: int, total: int) -> None:
+        """So many of anything are done."""
+        self._show(done, total, what)
 
     def trained(self, done: int, total: int, metric: float) -> None:
         """Rounds done, and the metric there."""

@@ -39,11 +39,15 @@ def init(
     ] = None,
     query: Annotated[str | None, typer.Option(help="The SQL query that gives the table.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The site's budget for one job.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Chance that the bound may fail.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Chance with which the bound may fail.")
+    ] = None,
     lifetime_epsilon: Annotated[
         float | None, typer.Option(help="For all jobs together; else as for one.")
     ] = None,
-    lifetime_delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
+    lifetime_delta: Annotated[
+        float | None, typer.Option(help="Its delta; else as for one job.")
+    ] = None,
     relation: Annotated[
         Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
     ] = "add-remove",
@@ -61,7 +65,9 @@ def init(
         bool,
         typer.Option("--hide-noise", help="Do not tell how strong the site's noise is."),
     ] = False,
-    test_fraction: Annotated[float, typer.Option(help="Share of records kept for testing.")] = 0.2,
+    test_fraction: Annotated[
+        float, typer.Option(help="Share of each silo's records kept for testing.")
+    ] = 0.2,
     ledger: Annotated[
         Path | None, typer.Option(help="Folder of the site's ledger; else in the site's folder.")
     ] = None,
