@@ -220,6 +220,12 @@ def test_every_public_name_is_in_the_reference():
     assert listed - {"theory"} == set(silodp.__all__)
 
 
+def test_every_command_has_its_row_in_the_guide():
+    guide = (DOCS / "guide.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `silodp ([a-z]+)", guide, re.MULTILINE))
+    assert told == set(top().commands)
+
+
 def test_every_example_is_listed():
     text = (DOCS / "examples.md").read_text(encoding="utf-8")
     told = set(re.findall(r"\(\.\./examples/([\w/]+\.py)\)", text))
