@@ -4,14 +4,17 @@ Pages link to `../examples/own_data.py` and the like, which is right wherever th
 browsed. The site has no such files: it gets a page for each, and links are turned to these.
 """
 
+import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = "<!-- commands -->"
 _CELL = re.compile(r"^# %%.*\n?", re.MULTILINE)
+_COMMAND = re.compile(r"^((?:python|pip|silodp) .*)$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -45,17 +48,17 @@ def examples() -> list[Path]:
 
 
 def _example_page(path: Path) -> str:
-    """A script as a page: text and code in turn, if it has cells, else all of it as code."""
-    text = path.read_text(encoding="utf-8")
-    parts = [f"# {path.name}\n"]
-    for cell in _CELL.split(text):
+    """A script as a page: what it is about, then text and code in turn, cell by cell."""
+    source = path.read_text(encoding="utf-8")
+    about = ast.get_docstring(ast.parse(source)) or ""
+    _, _, code = source.partition('"""\n\n')
+    parts = [f"# {path.name}", _COMMAND.sub(r"    \1", about)]
+    for cell in _CELL.split(code):
         lines = cell.strip().splitlines()
-        words = 0
-        while words < len(lines) and len(parts) > 1 and lines[words].startswith("#"):
-            words += 1
-        parts.append("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:words]))
-        code = "\n".join(lines[words:]).strip()
-        parts.append(f"```python\n{code}\n```" if code else "")
+        words = list(takewhile(lambda line: line.startswith("#"), lines))
+        parts.append("\n".join(line.removeprefix("#").strip() for line in words))
+        rest = "\n".join(lines[len(words) :]).strip()
+        parts.append(f"```python\n{rest}\n```" if rest else "")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

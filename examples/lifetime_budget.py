@@ -3,6 +3,8 @@
 python examples/lifetime_budget.py
 """
 
+# %%
+# A budget for one run, and one for all runs together.
 import tempfile
 from pathlib import Path
 
@@ -19,6 +21,8 @@ lifetime_epsilon = 3
 """
 
 
+# %%
+# Every run is charged to both ledgers before it starts.
 def main() -> None:
     """Trains until a clinic refuses; then prints what each has spent."""
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,8 @@
 python examples/own_data.py
 """
 
+# %%
+# Each clinic sets its own budget, in a file of policies.
 import tempfile
 from pathlib import Path
 
@@ -22,6 +24,8 @@ epsilon = 10
 """
 
 
+# %%
+# Records are arrays: features, and what is to be predicted. Training and test are set apart by you.
 def clinic(name: str, patients: int, effect: float, seed: int) -> silodp.Silo:
     """A clinic whose patients' outcome depends on two measurements, a little in its own way."""
     rng = np.random.default_rng(seed)
@@ -33,6 +37,8 @@ def clinic(name: str, patients: int, effect: float, seed: int) -> silodp.Silo:
     return silodp.Silo(name, train=records(patients), test=records(100))
 
 
+# %%
+# They train together; each gets a model of its own.
 def main() -> None:
     """Trains with every silo's own budget, and prints what each silo got for it."""
     federation = silodp.Federation(

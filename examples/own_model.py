@@ -8,6 +8,8 @@ and in Haiku
 python examples/own_model.py        (needs `pip install equinox`)
 """
 
+# %%
+# The model: parameters from a key, and predictions from parameters.
 import equinox as eqx
 import jax
 import numpy as np
@@ -33,6 +35,8 @@ def equinox_model(features: int) -> silodp.Model:
     return silodp.custom_model(init, apply, task="regression", name="mlp")
 
 
+# %%
+# Data that need more than a line.
 def curved(name: str, n: int, seed: int) -> silodp.Silo:
     """Records that no linear model can fit."""
     rng = np.random.default_rng(seed)
@@ -44,6 +48,8 @@ def curved(name: str, n: int, seed: int) -> silodp.Silo:
     return silodp.Silo(name, records(n), records(100))
 
 
+# %%
+# The same run, with both.
 def main() -> None:
     """Trains the network and a linear model, both privately."""
     federation = silodp.Federation(

@@ -5,6 +5,8 @@ The noise multiplier is an input here; `silodp` works it out from each silo's ow
 python examples/plain_mrmtl.py
 """
 
+# %%
+# A silo's pass: DP-SGD, with a pull towards the mean (line 6 of the algorithm).
 import numpy as np
 
 
@@ -22,6 +24,8 @@ def dp_sgd(w, mean, x, y, lam, lr, clip, noise, batch, rng):
     return w
 
 
+# %%
+# The rounds: silos train from where they were, and the server moves the mean.
 def mrmtl(silos, rounds, lam, lr=0.1, clip=1.0, noise=1.0, batch=32, seed=0):
     """Algorithm A1; `silos` is a list of (x, y). Returns each silo's own model, and their mean."""
     rng = np.random.default_rng(seed)
@@ -37,6 +41,8 @@ def mrmtl(silos, rounds, lam, lr=0.1, clip=1.0, noise=1.0, batch=32, seed=0):
     return models, mean
 
 
+# %%
+# Try it: which lambda suits four silos that differ a little?
 def main() -> None:
     """Four silos whose true models differ a little: the error of their own models, by lambda."""
     rng = np.random.default_rng(1)
