@@ -14,6 +14,7 @@ from typing import NamedTuple
 from silodp.report.html import Html, joined, tag
 
 _DOCTYPE = Html("<!DOCTYPE html>\n")
+GENERATOR = tag("meta", name="generator", content="silodp report")
 
 
 class Part(NamedTuple):
@@ -35,7 +36,7 @@ def page(title: str, about: str, parts: Sequence[Part], live: Html | None = None
     """
     style, script = asset("page.css"), asset("page.js")
     if live is not None:
-        script += asset("live.js")
+        script = joined(script, asset("live.js"))
     contents = tag(
         "nav",
         tag("ul", [tag("li", tag("a", part.name, href=f"#{part.id}")) for part in parts]),
@@ -51,6 +52,7 @@ def page(title: str, about: str, parts: Sequence[Part], live: Html | None = None
         ),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
+        GENERATOR,
         tag("title", title),
         tag("style", style),
     )

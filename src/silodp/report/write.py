@@ -11,7 +11,7 @@ from silodp.report.html import Html
 from silodp.report.inputs import BASELINES, Run, SweepTable, read_inputs
 from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
 from silodp.report.numbers import count
-from silodp.report.page import Part, page
+from silodp.report.page import GENERATOR, Part, page
 from silodp.report.run_section import name_of_run, run_section
 from silodp.report.sweep_section import runs_section, sweep_section
 from silodp.result import write_file
@@ -38,14 +38,16 @@ def write_report(
       ledger: folder of silos' ledgers: what was spent and is left, in words.
       silo: only this silo's ledger.
       title: of the page; else what it is about.
-      overwrite: replace the file if it is there.
+      overwrite: replace the file even if it is not a report.
       progress: told (what, done, total) while it goes on.
     """
     path = Path(out)
     if path.is_dir():
         raise SilodpError(f"{path} is a folder: give a file, such as {path / 'report.html'}.")
-    if path.exists() and not overwrite:
-        raise SilodpError(f"{path} is there already: choose another --out, or give --overwrite.")
+    if path.exists() and not overwrite and not _is_report(path):
+        raise SilodpError(
+            f"{path} is there already, and is no report: choose another --out, or give --overwrite."
+        )
     content = report_page(folders, ledger=ledger, silo=silo, title=title, progress=progress)
     return write_file(path, content)
 
@@ -97,6 +99,15 @@ def report_page(
     if len(told) < len(runs) and len(told) == MOST_RUNS:
         about += f" The first {MOST_RUNS} runs are told in full, the others in the table."
     return page(title or _title(runs, sweeps, bool(ledgers)), about, parts, live)
+
+
+def _is_report(path: Path) -> bool:
+    """One that was written before can be written anew: all of it comes from elsewhere."""
+    try:
+        with path.open("rb") as file:
+            return GENERATOR.encode() in file.read(2048)
+    except OSError:
+        return False
 
 
 def in_full(runs: Sequence[Run]) -> list[Run]:

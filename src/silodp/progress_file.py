@@ -1,0 +1,110 @@
+"""`progress.json` in the folder of what goes on: for whoever watches from another process.
+
+It holds nothing that the terminal does not show: where metrics have a price, there are none.
+"""
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silodp.json_values import plain
+from silodp.reporting import Reporter, SweepReporter
+
+if TYPE_CHECKING:
+    from silodp.sweeps.chunks import Chunk
+
+PROGRESS_FILE = "progress.json"
+_SECONDS_BETWEEN = 0.5
+_MOST_POINTS = 200
+
+
+class KeepsProgress(SweepReporter):
+    """Passes reports on, and keeps the newest in a file that is gone in the end."""
+
+    def __init__(self, folder: Path, inner: Reporter, about: Mapping[str, Any]):
+        """Of a run or a sweep in that folder; `about` says what it is."""
+        self._path, self._inner = folder / PROGRESS_FILE, inner
+        self._began = self._stage_began = time.time()
+        self._written = 0.0
+        self._told: dict[str, Any] = {
+            **about,
+            "process": os.getpid(),
+            "began": self._began,
+            "stage": "starting",
+            "done": 0,
+            "total": None,
+            "metrics": [],
+            "silos": [],
+        }
+
+    def stage(self, name: str) -> None:
+        """Another stage begins."""
+        self._inner.stage(name)
+        self._stage_began = time.time()
+        self._told |= {"stage": name, "done": 0, "total": None}
+        self._write(at_once=True)
+
+    def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
+        """What each silo is promised."""
+        self._inner.promised(silos)
+        kept = ("silo", "epsilon", "delta", "unit", "relation", "proven")
+        self._told["silos"] = [{name: silo[name] for name in kept} for silo in silos]
+
+    def calibrated(self, done: int, total: int) -> None:
+        """Silos whose noise is known."""
+        self._inner.calibrated(done, total)
+        self._advance(done, total)
+
+    def trained(self, done: int, total: int, metric: float) -> None:
+        """Rounds done, and the metric there."""
+        self._inner.trained(done, total, metric)
+        if not math.isnan(metric):
+            points = self._told["metrics"]
+            points.append([done, metric])
+            if len(points) > _MOST_POINTS:
+                del points[1:-1:2]
+        if "runs" not in self._told:  # of a sweep, the runs are what is counted
+            self._advance(done, total)
+
+    def swept(self, done: float, total: int, chunk: "Chunk | None") -> None:
+        """Runs done, of a sweep."""
+        if isinstance(self._inner, SweepReporter):
+            self._inner.swept(done, total, chunk)
+        self._told["runs"] = [done, total]
+        self._told["metrics"] = []  # of another setting each time: no curve
+        self._told |= {"done": done, "total": total}
+        self._write()
+
+    def _advance(self, done: int, total: int) -> None:
+        self._told |= {"done": done, "total": total}
+        self._write(at_once=done >= total)
+
+    def _write(self, at_once: bool = False) -> None:
+        now = time.time()
+        if now - self._written < _SECONDS_BETWEEN and not at_once:
+            return
+        done, total = self._told["done"], self._told["total"]
+        began = self._began if "runs" in self._told else self._stage_began
+        left = (now - began) / done * (total - done) if done and total else None
+        told = self._told | {"time": now, "seconds": now - self._began, "seconds_left": left}
+        # Nobody's work may fail because somebody could have watched; and what is half a second old
+        # need not outlive a crash of the machine.
+        with contextlib.suppress(OSError):
+            if self._path.parent.is_dir():
+                aside = self._path.with_name(f".{PROGRESS_FILE}.{os.getpid()}")
+                aside.write_text(json.dumps(plain(told)), encoding="utf-8")
+                os.replace(aside, self._path)
+                self._written = now
+
+
+def kept_progress(
+    folder: Path | None, inner: Reporter | None, about: Mapping[str, Any]
+) -> Reporter:
+    """The reporter, kept in a file as well where there is a folder for it."""
+    inner = inner or Reporter()
+    return inner if folder is None else KeepsProgress(folder, inner, about)

@@ -1,0 +1,118 @@
+"""The report as a page on this machine alone, while runs go on. It can be read, and nothing else.
+
+It answers on 127.0.0.1, to those who know the token in its address: other users of the machine do
+not, and neither do pages in the browser that guess at local addresses. There are two things to ask
+for, the page and the part of it that changes; no address names a file.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from silodp.errors import SilodpError
+from silodp.report.html import tag
+from silodp.report.inputs import found_in
+from silodp.report.live import live_part
+from silodp.report.page import Part, page
+from silodp.report.write import report_page
+
+HOST = "127.0.0.1"
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serves one report until it is shut down.
+
+    Attributes:
+      address: of the page, with its token.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, folders: Sequence[Path], ledger: Path | None = None, port: int = 0):
+        """Port 0 takes any that is free."""
+        self.folders, self.ledger = [Path(folder) for folder in folders], ledger
+        self.token = secrets.token_urlsafe(24)
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise SilodpError(
+                f"Port {port} cannot be used ({said}): give another --port, or none."
+            ) from None
+        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+        self.address = f"http://{HOST}:{self.server_port}/{self.token}/"
+
+    def page(self) -> str:
+        """The whole page, as things are now."""
+        live = live_part(self.folders)
+        # Of a folder that is not there yet, there is nothing to tell but that.
+        ready = [folder for folder in self.folders if folder.is_dir() and found_in(folder)]
+        try:
+            if ready or self.ledger is not None:
+                return report_page(ready, ledger=self.ledger, live=live)
+        except SilodpError as error:
+            problem = tag("section", tag("p", str(error), class_="warning", role="alert"))
+            return page("Report", "This could not be shown.", [Part("problem", "", problem)], live)
+        return page("Report", "Nothing is finished yet.", [], live)
+
+    def live(self) -> str:
+        """The part that changes."""
+        return live_part(self.folders)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: "ReportServer"  # pyright: ignore[reportIncompatibleVariableOverride]
+    server_version, sys_version = "silodp", ""
+    timeout = 30  # seconds for whoever opens a connection and says nothing
+
+    def do_GET(self) -> None:
+        """The page, or the part of it that changes."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """As GET, without the content."""
+        self._answer(with_body=False)
+
+    def _answer(self, with_body: bool) -> None:
+        # A page from elsewhere whose name was made to point here still says its own name.
+        if self.headers.get("Host") not in self.server.hosts:
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        _, _, rest = urlsplit(self.path).path.partition("/")
+        token, _, what = rest.partition("/")
+        known = hmac.compare_digest(token.encode(), self.server.token.encode())
+        if not known or what not in ("", "live"):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            content = (self.server.live() if what else self.server.page()).encode()
+        except SilodpError as error:
+            content = f"<p id=live>{tag('span', str(error))}</p>".encode()
+        self.send_response(HTTPStatus.OK)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: requests would show the token."""
