@@ -63,8 +63,9 @@ class KeepsProgress(SweepReporter):
     def trained(self, done: int, total: int, metric: float) -> None:
         """Rounds done, and the metric there."""
         self._inner.trained(done, total, metric)
-        if not math.isnan(metric):
-            points = self._told["metrics"]
+        points = self._told["metrics"]
+        # Between evaluations the same is told again.
+        if not math.isnan(metric) and (not points or points[-1][1] != metric):
             points.append([done, metric])
             if len(points) > _MOST_POINTS:
                 del points[1:-1:2]

@@ -1,6 +1,7 @@
 """Who is told how runs and sweeps go."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silodp.sweeps.chunks import Chunk
@@ -11,6 +12,9 @@ class Reporter:
 
     def stage(self, name: str) -> None:
         """A stage that may take a while begins."""
+
+    def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
+        """What each silo is promised (see `SiloPlan.statement`), before it is asked anything."""
 
     def calibrated(self, done: int, total: int) -> None:
         """So many of the silos' noises are calibrated."""

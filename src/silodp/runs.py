@@ -19,6 +19,7 @@ from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
 from silodp.privacy.randomness import host_random
 from silodp.privacy.statistics import noisy_metric
+from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter
 from silodp.result import Result
 from silodp.run_results import check_finite, result_of
@@ -117,8 +118,9 @@ def _trained(
     reporter: Reporter | None,
     options: dict[str, Any],
 ) -> tuple[TrainingRun, list[Result]]:
-    watch = Watch(reporter or Reporter())
     asked = grid(options)
+    about = {"data": asked[0].data, "method": asked[0].method, "settings": len(asked)}
+    watch = Watch(kept_progress(place and place.folder, reporter, about))
     # An interrupted run is charged already.
     if federation is None and not (place and place.interrupted):
         refuse_early(asked[0])

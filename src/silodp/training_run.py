@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from silodp.accounts import Account, account_of
 from silodp.datasets.preparation import by_moments, preparation_of
@@ -45,6 +46,10 @@ class Watch(Reporter):
         self.asked = self.asked or name == "training"
         self._inner.stage(name)
 
+    def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
+        """Passed on."""
+        self._inner.promised(silos)
+
     def calibrated(self, done: int, total: int) -> None:
         """Passed on."""
         self._inner.calibrated(done, total)
@@ -82,6 +87,7 @@ class TrainingRun:
         self._account, self._place = account_of(prepared), place
         watch.hide_metric = watch.hide_metric or prepared.asked[0].metric_share > 0
         watch.done("calibrate")
+        watch.promised([plan.statement() for plan in prepared.plans[0]])
 
         prepare_jax()
         first, self.federations = prepared.asked[0], prepared.federations

@@ -197,7 +197,7 @@ def axes(
         x = frame.x(value)
         parts.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="rule"))
         # Long words at the right end would be cut.
-        at_end = x > frame.width - 30 and len(said) > 5
+        at_end = x + 3.8 * len(said) > frame.width
         parts.append(words(x, bottom + 17, said, anchor="end" if at_end else "middle"))
     parts.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="rule"))
     parts.append(words((left + right) / 2, bottom + 36, x_label, "axis", "middle"))

@@ -14,9 +14,11 @@ from silodp.progress_file import PROGRESS_FILE
 from silodp.report import charts, drawing
 from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import budget, count, duration, small
+from silodp.report.tables import folded
 from silodp.result import RESULT_FILE
 
 _SILENT = 30.0  # seconds without a word, after which a process may be gone
+_FEW = 12  # silos whose budgets are shown at once
 _MOST = 12  # runs shown at once
 _DEEPEST = 3  # folders: sites keep what goes on in state/JOB
 
@@ -186,4 +188,6 @@ def _budgets(silos: Sequence[Mapping[str, Any]]) -> Html | None:
     note = "All of it counts from the start: a run that is stopped has still released something."
     title = f"Budget of this run ({count(len(bars), 'silo')})"
     drawn = charts.bars_chart(title, bars, "epsilon", f"{title}: {note}")
+    if len(bars) > _FEW:
+        drawn = folded(title, drawn)
     return joined(drawn, tag("p", note, class_="note"))

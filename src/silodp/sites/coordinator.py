@@ -20,7 +20,9 @@ import numpy as np
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.one_silo import message_like
 from silodp.errors import SilodpError
-from silodp.result import plain, write_file
+from silodp.json_values import plain
+from silodp.progress_file import PROGRESS_FILE
+from silodp.result import write_file
 from silodp.sites.agreed_job import (
     coordinators_job,
     first_states,
@@ -33,7 +35,7 @@ from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.state_file import load_state, save_state
 
 PROPOSAL_FILE, STATE = "proposal.json", "state"
-STATE_FILE, PROGRESS_FILE, LEARNED_FILE = "state.npz", "progress.json", "learned.json"
+STATE_FILE, LEARNED_FILE = "state.npz", "learned.json"
 # A site whose messages were dropped so often in a row is not asked any more.
 _MOST_DROPPED = 3
 # A message so many times longer than the others' is dropped.

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from silodp.errors import SilodpError
-from silodp.sites.coordinator import PROGRESS_FILE, STATE
+from silodp.progress_file import PROGRESS_FILE
+from silodp.sites.coordinator import STATE
 from silodp.sites.flare.hardening import harden_server
 from silodp.sites.flare.kits import PROPOSAL_FILE, make_kits
 from silodp.sites.proposal import Proposal, read_federation, read_proposal
@@ -35,7 +36,7 @@ def set_up_federation(path: Path, folder: Path | None = None) -> SetUp:
     proposal, host, port = read_federation(path)
     folder = folder or path.parent / path.stem
     if folder.exists() and any(folder.iterdir()):
-        raise SilodpError(f"{folder} is there already: choose another --dir.")
+        raise SilodpError(f"{folder} is there already: choose another --out.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.parent / f".{folder.name}.making"
     shutil.rmtree(aside, ignore_errors=True)

@@ -29,6 +29,7 @@ from silodp.privacy.randomness import host_random, new_secret, run_key
 from silodp.privacy.spending import Run
 from silodp.privacy.spending import account_of as standing_of
 from silodp.privacy.statistics import noisy_metric
+from silodp.progress_file import PROGRESS_FILE
 from silodp.result import write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
@@ -41,7 +42,7 @@ from silodp.sites.state_file import load_state, save_state
 from silodp.training_run import standardised
 
 STATE, RESULTS = "state", "results"
-STATE_FILE, PROGRESS_FILE = "state.npz", "progress.json"
+STATE_FILE = "state.npz"
 # Seconds to wait for a process that was at work on the job: it may be about to end.
 PATIENCE = 20.0
 _log = logging.getLogger("silodp.site")

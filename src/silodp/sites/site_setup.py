@@ -18,13 +18,15 @@ from typing import Any
 from silodp.datasets.tables import DEFAULT_TEST_FRACTION
 from silodp.errors import SilodpError
 from silodp.handover.files import folder_of
+from silodp.json_values import plain
 from silodp.privacy.ledger import exists
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import remaining
-from silodp.result import RESULT_FILE, plain, read_result
+from silodp.progress_file import PROGRESS_FILE
+from silodp.result import RESULT_FILE, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
 from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
-from silodp.sites.job_at_site import PROGRESS_FILE, RESULTS, STATE
+from silodp.sites.job_at_site import RESULTS, STATE
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import DEFAULT_LEDGER, read_site, write_site
@@ -59,7 +61,7 @@ def set_up(
         site = unpack_kit(kit, aside / KIT)
         folder = folder or kit.parent / site
         if folder.exists() and any(folder.iterdir()):
-            raise SilodpError(f"{folder} is there already: choose another --dir.")
+            raise SilodpError(f"{folder} is there already: choose another --out.")
         (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
         if site not in proposal_at(aside, None).sites:
             raise SilodpError(

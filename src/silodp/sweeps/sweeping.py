@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from silodp.engines.checkpoint import Place, check_writable
 from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
+from silodp.progress_file import PROGRESS_FILE, KeepsProgress
 from silodp.reporting import Reporter, SweepReporter
 from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
@@ -42,7 +43,8 @@ def run_sweep(
       reuse: folders of finished sweeps: runs that they hold are taken from there.
       reporter: told about progress.
     """
-    out, reporter = Path(out), reporter or SweepReporter()
+    out = Path(out)
+    reporter = KeepsProgress(out, reporter or SweepReporter(), {"sweep": out.name})
     check_writable(out)
     if overwrite:
         for name in (TABLE_FILE, ABOUT_FILE, ".chunk.json"):
@@ -71,6 +73,7 @@ def run_sweep(
         table.sort([point.run for point in sweep.points])
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
         about.tell(done - before, known.data | loader.seen)
+        (out / PROGRESS_FILE).unlink(missing_ok=True)
     finally:
         table.close()
     return read_table(out)

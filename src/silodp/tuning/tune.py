@@ -31,6 +31,7 @@ from silodp.prepare import grid as options_of
 from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
+from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter
 from silodp.result import Result, summary
 from silodp.run_results import check_finite, over_silos, result_of
@@ -99,7 +100,8 @@ def tune(
     """
     place = None if out is None else Place(Path(out), resume, overwrite)
     # Of trials, nothing is shown: neither metrics, nor how many of them there are.
-    watch = Watch(reporter or Reporter(), hide=True)
+    about = {"data": options.get("data"), "method": options.get("method"), "tuned": True}
+    watch = Watch(kept_progress(place and place.folder, reporter, about), hide=True)
     # The usual method has nothing that a silo could try by itself.
     asked, *others = options_of({"method": "mrmtl"} | options)
     if others:
