@@ -230,6 +230,26 @@ def test_interrupted_says_how_to_go_on(cli, command):
     assert cli("data", "list").exit_code == 0
 
 
+def test_interrupted_at_a_question(cli, command):
+    def added() -> None:
+        """Asks."""
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise typer.Abort from None  # as typer's own questions do
+
+    command(added)
+    done = cli("added")
+    assert (done.exit_code, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_interrupted_within_a_library_that_makes_an_error_of_it(cli, failing, monkeypatch):
+    failing(ImportError("numpy._core failed to import"))
+    monkeypatch.setattr("silodp.interrupts.requested", lambda: True)
+    done = cli("methods")
+    assert (done.exit_code, done.stderr) == (130, "Interrupted.\n")
+
+
 def test_new_commands_take_part(cli, command):
     def added() -> None:
         """Talks."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from silodp import interrupts
 from silodp.cli import terminal
 from silodp.cli.terminal import safe
 from silodp.errors import SilodpError
@@ -153,6 +154,9 @@ def _told(error: Exception) -> int:
     if sentence is not None:
         terminal.errors().print(f"[bold red]Error:[/] {safe(sentence)}")
         return REFUSED
+    if interrupts.requested():  # some libraries make an error of their own of it
+        _say_interrupted()
+        return INTERRUPTED
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
     then = "Run again with --debug and send what it prints"
     if terminal.settings().debug:
