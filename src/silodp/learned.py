@@ -40,6 +40,13 @@ def is_summed_up(result: Result) -> bool:
     return result.learned is not None and {"silos", "groups", "summary"} <= result.learned.keys()
 
 
+def sentences(result: Result) -> list[str]:
+    """What was learned, in words; none of what only the method's author has words for."""
+    said = (result.learned or {}).get("summary")
+    ours = isinstance(said, list) and all(isinstance(one, str) for one in said)
+    return said if ours else []
+
+
 def draw_learned(result: Result, folder: Path | str) -> list[Path]:
     """Draws what `ebmtl` learned: kept.png, relations.png and differs.png in the folder."""
     from silodp.experiments import learned_picture  # matplotlib takes long to load

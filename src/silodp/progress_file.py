@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,11 @@ _MOST_POINTS = 200
 
 
 class KeepsProgress(SweepReporter):
-    """Passes reports on, and keeps the newest in a file that is gone in the end."""
+    """Passes reports on, and keeps the newest in a file."""
 
-    def __init__(self, folder: Path, inner: Reporter, about: Mapping[str, Any]):
+    def __init__(self, folder: Path | None, inner: Reporter, about: Mapping[str, Any]):
         """Of a run or a sweep in that folder; `about` says what it is."""
-        self._path, self._inner = folder / PROGRESS_FILE, inner
+        self._path, self._inner = folder and folder / PROGRESS_FILE, inner
         self._began = self._stage_began = time.time()
         self._written = 0.0
         self._told: dict[str, Any] = {
@@ -87,7 +87,7 @@ class KeepsProgress(SweepReporter):
 
     def _write(self, at_once: bool = False) -> None:
         now = time.time()
-        if now - self._written < _SECONDS_BETWEEN and not at_once:
+        if self._path is None or (now - self._written < _SECONDS_BETWEEN and not at_once):
             return
         done, total = self._told["done"], self._told["total"]
         began = self._began if "runs" in self._told else self._stage_began
@@ -103,9 +103,18 @@ class KeepsProgress(SweepReporter):
                 self._written = now
 
 
+@contextlib.contextmanager
 def kept_progress(
-    folder: Path | None, inner: Reporter | None, about: Mapping[str, Any]
-) -> Reporter:
-    """The reporter, kept in a file as well where there is a folder for it."""
-    inner = inner or Reporter()
-    return inner if folder is None else KeepsProgress(folder, inner, about)
+    folder: Path | None, inner: Reporter, about: Mapping[str, Any]
+) -> Iterator[SweepReporter]:
+    """Within, reports are passed on and (where there is a folder) kept in its file.
+
+    The file is gone in the end, however it comes; only a process that is killed leaves it behind.
+    """
+    keeps = KeepsProgress(folder, inner, about)
+    try:
+        yield keeps
+    finally:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                (folder / PROGRESS_FILE).unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 
+from silodp.cluster_members import CHOSEN, cluster_members
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.handover.begun import begun_cards
@@ -108,6 +109,10 @@ def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[s
     features = feature_names(federation.input_shape, federation.feature_names)
     budgets = [policy.epsilon for policy in prepared.policies[number]]
     said = summed_up(learned, federation.names, budgets, features if model.linear else None)
+    if CHOSEN in learned:
+        said |= cluster_members(learned[CHOSEN], federation.names)
+        # Over seeds, a mean of labels would mean nothing.
+        learned = {name: value for name, value in learned.items() if name != CHOSEN}
     if said and len(federation.silos) > MOST_RELATED:
         learned = {name: value for name, value in learned.items() if name != "relations"}
     return _over_seeds(learned) | said

@@ -120,12 +120,13 @@ def _trained(
 ) -> tuple[TrainingRun, list[Result]]:
     asked = grid(options)
     about = {"data": asked[0].data, "method": asked[0].method, "settings": len(asked)}
-    watch = Watch(kept_progress(place and place.folder, reporter, about))
-    # An interrupted run is charged already.
-    if federation is None and not (place and place.interrupted):
-        refuse_early(asked[0])
-    prepared = prepare(asked, federation, custom_model, watch)
-    training = train(prepared, place, watch, keep_models)
+    with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
+        watch = Watch(told)
+        # An interrupted run is charged already.
+        if federation is None and not (place and place.interrupted):
+            refuse_early(asked[0])
+        prepared = prepare(asked, federation, custom_model, watch)
+        training = train(prepared, place, watch, keep_models)
     models = training.execution.models or [None] * len(asked)
     return training, [
         result_of(

@@ -110,7 +110,7 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
 
 def print_results(results: "list[Result]") -> None:
     """One row a result; below it, what was learned, and what epsilon does not cover."""
-    from silodp.learned import is_summed_up
+    from silodp.learned import sentences
     from silodp.privacy.plan import NOT_PRIVATE
 
     console = answers()
@@ -128,9 +128,9 @@ def print_results(results: "list[Result]") -> None:
             epsilon_text(result),
         )
     console.print(table)
-    for result in filter(is_summed_up, results):
+    for result in filter(sentences, results):
         console.print(f"What {safe(result.method)} learned:")
-        for sentence in (result.learned or {})["summary"]:
+        for sentence in sentences(result):
             console.print(Padding(safe(sentence), (0, 0, 0, 2)))
     for reason in dict.fromkeys(reason for result in results for reason in result.unproven):
         if reason != NOT_PRIVATE or any(math.isfinite(e) for r in results for e in r.epsilons):

@@ -12,7 +12,6 @@ import numpy as np
 
 from silodp.errors import SilodpError
 from silodp.handover.files import remove_handovers
-from silodp.progress_file import PROGRESS_FILE
 from silodp.result import MODELS_FILE, RESULT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
@@ -129,8 +128,7 @@ class Place:
 
     def clear(self) -> None:
         """Forgets the checkpoint, and what a killed process left half-written."""
-        for name in (CHECKPOINT_FILE, PROGRESS_FILE):
-            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
         for left in self.folder.glob(_TEMPORARY + "*"):
             left.unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from silodp.cluster_members import CHOSEN
 from silodp.methods.base import Method, add, choose, difference, weighted_mean
 from silodp.methods.clusters import distinct_starts, merge_by_cluster, of_cluster
 from silodp.methods.fedavg import fedavg
@@ -37,7 +38,8 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
     def init(start):
         models = distinct_starts(start.params, start.key, clusters)
         heard = jax.tree.map(lambda w: jnp.zeros((start.silos, *w.shape)), start.params)
-        return (jax.vmap(server.begin)(models), heard, jnp.int32(start.round)), jnp.int32(0)
+        chosen = jnp.zeros((start.silos, clusters))
+        return (jax.vmap(server.begin)(models), heard, jnp.int32(start.round), chosen), jnp.int32(0)
 
     def choose_and_train(choice, models, queries):
         choice = queries.select(models, otherwise=choice).astype(jnp.int32)
@@ -45,7 +47,7 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
         return choice, {"chosen": jax.nn.one_hot(choice, clusters), "update": update}
 
     def merge(state, sent, weights):
-        states, heard, done = state
+        states, heard, done, _ = state
         members = jnp.where(done < listening, 1.0, sent["chosen"])
         states = merge_by_cluster(shared.merge, states, sent["update"], members, weights)
         heard = choose(done < listening, add(heard, sent["update"]), heard)
@@ -58,7 +60,8 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
 
         # A loop of one turn or none: a condition would be worked out in every round.
         last = (done + 1 == listening).astype(int)
-        return jax.lax.fori_loop(0, last, part, states) if listening else states, heard, done + 1
+        states = jax.lax.fori_loop(0, last, part, states) if listening else states
+        return states, heard, done + 1, sent["chosen"]
 
     return Method(
         schedule=lambda rounds: Schedule(rounds, train=1, select_rounds=select_rounds),
@@ -67,4 +70,5 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
         local=choose_and_train,
         merge=merge,
         personal=lambda choice, models: of_cluster(models, choice),
+        learned=lambda server: {CHOSEN: server[3]},
     )

@@ -78,4 +78,8 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         return choose(number < select_rounds, of_cluster(models, choice), own)
 
     paid = Schedule(rounds, then.schedule(rounds).train, select_rounds)
-    return Method(lambda rounds: paid, init, broadcast, local, merge, personal)
+
+    def learned(server):
+        return ifca.learned(server[1])
+
+    return Method(lambda rounds: paid, init, broadcast, local, merge, personal, learned)

@@ -13,7 +13,11 @@
       misses = 0;
       if (next.dataset.known !== now.dataset.known) { location.reload(); return; }
       const busy = now.contains(document.activeElement) || now.querySelector(".tip:not([hidden])");
-      if (!busy) { now.replaceWith(document.adoptNode(next)); enliven(next); }
+      if (!busy) {
+        const opened = [...now.querySelectorAll("details")].map((one) => one.open);
+        next.querySelectorAll("details").forEach((one, n) => { one.open = Boolean(opened[n]); });
+        now.replaceWith(document.adoptNode(next)); enliven(next);
+      }
     } catch {
       misses += 1;
       if (misses === 3) {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from silodp.learned import MOST_RELATED, in_order, is_summed_up
+from silodp.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.names import shown
 from silodp.report import charts, tables
 from silodp.report.html import Html, joined, tag
@@ -19,7 +19,7 @@ def relations_of(run: Run) -> Html | None:
     """The part of a report about relations; None where nothing is known."""
     result, learned = run.result, run.result.learned or {}
     parts: list[Html | None] = []
-    if said := learned.get("summary"):
+    if said := sentences(result):
         parts.append(tag("ul", [tag("li", sentence) for sentence in said]))
     if is_summed_up(result):
         parts.append(_kept(learned))

@@ -3,13 +3,14 @@
 import hashlib
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silodp.engines.checkpoint import Place, check_writable
 from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
-from silodp.progress_file import PROGRESS_FILE, KeepsProgress
+from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter, SweepReporter
 from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
@@ -44,14 +45,16 @@ def run_sweep(
       reporter: told about progress.
     """
     out = Path(out)
-    reporter = KeepsProgress(out, reporter or SweepReporter(), {"sweep": out.name})
     check_writable(out)
     if overwrite:
         for name in (TABLE_FILE, ABOUT_FILE, ".chunk.json"):
             (out / name).unlink(missing_ok=True)
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
     table = Table(out, sweep.columns)
-    try:
+    with (
+        closing(table),
+        kept_progress(out, reporter or SweepReporter(), {"sweep": out.name}) as told,
+    ):
         finished = _finished(sweep, table, out)
         about = About(sweep, out, has_runs=bool(finished))
         others = [folder for folder in reuse if folder != out]
@@ -62,20 +65,17 @@ def run_sweep(
             finished |= {(row.run, row.seed) for row in known.rows}
         chunks = make_chunks(sweep.points, finished)
         before = done = sweep.runs - sum(chunk.runs for chunk in chunks)
-        reporter.swept(done, sweep.runs, None)
+        told.swept(done, sweep.runs, None)
         loader = Loader()
-        for chunk, rows in _trained(sweep, chunks, out, ray, loader, reporter, done):
+        for chunk, rows in _trained(sweep, chunks, out, ray, loader, told, done):
             table.add(rows)
             done += chunk.runs
             about.tell(done - before, known.data | loader.seen)
             shutil.rmtree(_folder(out, chunk), ignore_errors=True)
-            reporter.swept(done, sweep.runs, None)
+            told.swept(done, sweep.runs, None)
         table.sort([point.run for point in sweep.points])
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
         about.tell(done - before, known.data | loader.seen)
-        (out / PROGRESS_FILE).unlink(missing_ok=True)
-    finally:
-        table.close()
     return read_table(out)
 
 

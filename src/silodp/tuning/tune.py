@@ -99,15 +99,41 @@ def tune(
       **options: fields of `RunOptions`; those that the grid names are the pivot's.
     """
     place = None if out is None else Place(Path(out), resume, overwrite)
-    # Of trials, nothing is shown: neither metrics, nor how many of them there are.
-    about = {"data": options.get("data"), "method": options.get("method"), "tuned": True}
-    watch = Watch(kept_progress(place and place.folder, reporter, about), hide=True)
     # The usual method has nothing that a silo could try by itself.
     asked, *others = options_of({"method": "mrmtl"} | options)
     if others:
         raise SilodpError("Tuning is for one setting: what is to be tried goes into the grid.")
     tuning = _tuning(asked, grid, trials, eta, score, pivot_noise)
     _check(asked, tuning, score_fraction, compare)
+    about = {"data": asked.data, "method": asked.method, "tuned": True}
+    with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
+        # Of trials, nothing is shown: neither metrics, nor how many of them there are.
+        watch = Watch(told, hide=True)
+        return _tuned(
+            asked,
+            tuning,
+            score_fraction,
+            compare,
+            federation,
+            custom_model,
+            keep_models,
+            place,
+            watch,
+        )
+
+
+def _tuned(
+    asked: RunOptions,
+    tuning: Tuning,
+    score_fraction: float,
+    compare: bool,
+    federation: Data | None,
+    custom_model: Model | None,
+    keep_models: bool,
+    place: Place | None,
+    watch: Watch,
+) -> Result:
+    """Loads, trains, chooses, and writes what came of it."""
     loaded = load(asked, federation, watch)
     apart = _apart(loaded, score_fraction)
     asked = _completed(asked, loaded, custom_model, tuning)
@@ -133,7 +159,7 @@ def tune(
     trained = training.execution.models
     assert trained is not None
     models = picked(trained, chosen)
-    about = {}
+    about: dict[str, Any] = {}
     if tuning.pivot:
         # It has been released. Else its setting, the first, is trained for nothing.
         chosen = np.where(are_finite(models), chosen, 0)
