@@ -1,6 +1,8 @@
 """Tables, runs and the rows that a run tested on, for tests of models that are taken home."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -83,3 +85,13 @@ def own_test_rows(frame, silo, seed=0, test_fraction=0.2):
 
 def silos_of(frame):
     return in_order(set(frame["site"]))
+
+
+def loaded_from_memory(result, **more):
+    """The models of a result, written and read."""
+    with tempfile.TemporaryDirectory() as folder:
+        result.write(Path(folder))
+        return [
+            silodp.load_model(Path(folder) / folder_of(silo["silo"]), **more)
+            for silo in result.per_silo
+        ]

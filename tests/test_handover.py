@@ -7,7 +7,6 @@ import math
 import os
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ from handovers import (
     RUN,
     WARD,
     handed,
+    loaded_from_memory,
     own_test_rows,
     patients,
     silos_of,
@@ -118,6 +118,7 @@ def test_rows_with_missing_values_are_left_out_as_in_training(tmp_path):
     assert sorted(set(range(len(frame))) - set(said.rows)) == [3, 5, 70, 90]
     # A row without a target gets its prediction, but has no part in the score.
     assert model.score(frame).records == len(whole)
+    assert model.score(frame).value == pytest.approx(model.score(whole).value)
     with pytest.raises(silodp.SilodpError, match="no row without missing values"):
         model.predict(frame.loc[[3, 5]])
     nothing_known = frame.assign(score=np.nan)
@@ -242,18 +243,6 @@ def test_features_that_were_given_ready_made():
         assert model.card["preparation"]["ready_made"] is True
         with pytest.raises(silodp.SilodpError, match="takes numbers \\[records, 4\\]"):
             model.predict(test.x[:, :3])
-
-
-def loaded_from_memory(result, **more):
-    """The models of a result, written and read."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        result.write(Path(folder))
-        return [
-            silodp.load_model(Path(folder) / folder_of(silo["silo"]), **more)
-            for silo in result.per_silo
-        ]
 
 
 @pytest.mark.parametrize("statistics", [0.0, 0.3])

@@ -48,6 +48,8 @@ def read_arrays(where: object, content: bytes, expected: Mapping[str, Any]) -> d
 
 def _read(archive: zipfile.ZipFile, name: str, like: Any) -> np.ndarray:
     size = np.dtype(like.dtype).itemsize * math.prod(like.shape)
+    if archive.getinfo(f"{name}.npy").compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is packed")  # a small file could unpack to anything
     with archive.open(f"{name}.npy") as file:
         content = file.read(size + _LONGEST_HEADER + 1)
     if len(content) > size + _LONGEST_HEADER:

@@ -14,6 +14,7 @@ from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
 from silodp.cli import doctor as doctor_commands
+from silodp.cli import export as export_commands
 from silodp.cli import federation as federation_commands
 from silodp.cli import figure as figure_commands
 from silodp.cli import ledger as ledger_commands
@@ -45,6 +46,7 @@ app.command("plan")(plan_commands.plan)
 app.command("report")(report_commands.report)
 app.command("serve")(report_commands.serve)
 app.command("predict")(predict_commands.predict)
+app.command("export")(export_commands.export)
 app.command("advise")(advise_commands.advise)
 app.command("audit")(audit_commands.audit)
 app.command("demo")(run_commands.demo)

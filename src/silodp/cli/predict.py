@@ -14,11 +14,13 @@ from silodp.errors import SilodpError
 if TYPE_CHECKING:
     from silodp.handover.personal_model import PersonalModel, Predictions, Score
 
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
+]
+
 
 def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
-    ],
+    model: ModelFolder,
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="New records: a CSV or Parquet file.")
     ],
@@ -37,7 +39,7 @@ def predict(
     from silodp.result import write_file
 
     if out is not None:
-        _check_out(out, (table, model), overwrite)
+        check_out(out, (table, model), overwrite)
     loaded = load_model(model)
     frame = read_table(table, loaded.text_columns, fewest=1)
     try:
@@ -57,7 +59,7 @@ def predict(
     _say(loaded, said, score, len(frame), unused, out)
 
 
-def _check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
+def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
     """Before the work: what is there is not lost by a slip."""
     if any(out.exists() and one.exists() and out.samefile(one) for one in given):
         raise SilodpError(f"{out} is what is to be read: choose another --out.")

@@ -47,6 +47,11 @@ class Target:
         return (y - low) / (high - low)
 
     @property
+    def lowest(self) -> float:
+        """What a model's 0 is, in the target's own units."""
+        return (self.range or self.spread or (0.0, 1.0))[0]
+
+    @property
     def unit(self) -> float:
         """How much of the target's own units a model's 1 is."""
         low, high = self.range or self.spread or (0.0, 1.0)
@@ -54,8 +59,7 @@ class Target:
 
     def in_own_units(self, outputs: np.ndarray) -> np.ndarray:
         """What a model says, in the target's own units."""
-        low, _ = self.range or self.spread or (0.0, 1.0)
-        return low + self.unit * outputs.astype(np.float64)
+        return self.lowest + self.unit * outputs.astype(np.float64)
 
 
 def make_target(frames: Frames, name: str, task: Task | None, schema: Schema) -> Target:

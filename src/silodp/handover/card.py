@@ -1,6 +1,7 @@
 """Reading a card: somebody else may have written it, so that every value is checked."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -22,7 +23,7 @@ from silodp.handover.plain_values import (
 )
 
 MOST_BYTES = 1 << 26
-_MOST_SHAPES = 4
+_MOST_AXES, _MOST_FEATURES = 4, 1 << 28
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _place(path: Path) -> Path:
 
 def _shape(at: str, sizes: list[Any]) -> tuple[int, ...]:
     shape = tuple(_count(at, "input_shape", size) for size in sizes)
-    if not 1 <= len(shape) <= _MOST_SHAPES or 0 in shape:
+    if not 1 <= len(shape) <= _MOST_AXES or not 0 < math.prod(shape) <= _MOST_FEATURES:
         raise wrong(at, "input_shape", "shape of a record")
     return shape
 

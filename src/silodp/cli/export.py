@@ -1,0 +1,25 @@
+"""`silodp export`: a silo's own model, for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from silodp.cli.options import Overwrite
+from silodp.cli.predict import ModelFolder, check_out
+from silodp.cli.terminal import say_written
+
+
+def export(
+    model: ModelFolder,
+    out: Annotated[Path, typer.Option(help="ONNX file to write.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Writes a silo's own model as ONNX, scaling included (needs the extra `onnx`)."""
+    from silodp.handover.onnx_file import onnx_content
+    from silodp.handover.personal_model import load_model
+    from silodp.result import write_file
+
+    check_out(out, (model,), overwrite)
+    write_file(out, onnx_content(load_model(model)))
+    say_written(out)
