@@ -18,14 +18,8 @@ from silodp.optimisers import OPTIMISERS
 
 # What these do is no answer that a script would read.
 WITHOUT_JSON = {
-    *(
-        "data get",
-        "export",
-        "federation init",
-        "federation start",
-        "federation stop",
-        "federation watch",
-    ),
+    *("data get", "export"),
+    *("federation init", "federation start", "federation stop", "federation watch"),
     *("site init", "site consent", "site start", "site stop"),
 }
 # Numbers that `theory` takes as lists; words that are paths at a site; counts that are means.

@@ -131,7 +131,7 @@ def test_missing_values_are_refused_where_training_would_have(tmp_path):
     trained(frame, tmp_path)
     model = silodp.load_model(handed(tmp_path, "north"))
     frame.loc[4, AGE] = np.nan
-    with pytest.raises(silodp.SilodpError, match=r"1 values are missing .*row 5"):
+    with pytest.raises(silodp.SilodpError, match=r"values are missing in the table \(1, .*row 5"):
         model.predict(frame)
     with pytest.raises(silodp.SilodpError, match="'z', which is not among its levels"):
         model.predict(patients().assign(**{WARD: "z"}))

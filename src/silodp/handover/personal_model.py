@@ -156,7 +156,7 @@ class PersonalModel:
             column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
             row = int(np.flatnonzero(missing.any(axis=1))[0])
             raise SilodpError(
-                f"{where}: {int(missing.sum())} values are missing in the table (the first in "
+                f"{where}: values are missing in the table ({int(missing.sum())}, the first in "
                 f"column {column!r}, row {row + 1}), and its model was trained on whole rows: fill "
                 "them, or leave those rows out."
             )
