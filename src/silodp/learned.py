@@ -43,8 +43,9 @@ def is_summed_up(result: Result) -> bool:
 def sentences(result: Result) -> list[str]:
     """What was learned, in words; none of what only the method's author has words for."""
     said = (result.learned or {}).get("summary")
-    ours = isinstance(said, list) and all(isinstance(one, str) for one in said)
-    return said if ours else []
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        return []
+    return said
 
 
 def draw_learned(result: Result, folder: Path | str) -> list[Path]:

@@ -6,15 +6,18 @@ print(result.mean, result.std)
 """
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from silodp.accounts import account_of, refuse_early
+from silodp.baselines import BASELINES_FOLDER, train_baselines
 from silodp.engines.checkpoint import Place
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
+from silodp.errors import SilodpError
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
 from silodp.privacy.randomness import host_random
@@ -31,6 +34,7 @@ def run(
     federation: Data | None = None,
     custom_model: Model | None = None,
     keep_models: bool = False,
+    baselines: bool = False,
     out: Path | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -45,6 +49,8 @@ def run(
       custom_model: a model of the caller's own (see `silodp.custom_model`), in place of `model`.
       keep_models: whether the result holds the personal models, and `out` gets `models.npz` and,
         for each silo to take home, its own in `models` (see `load_model`).
+      baselines: whether to train local training and FedAvg as well, into `out`/baselines: a report
+        then says who gained. Each is a run of its own, at the same budgets.
       out: folder for `result.json`, and for a checkpoint while the run goes on.
       resume: go on from the folder's checkpoint, if there is one.
       overwrite: replace what is in the folder.
@@ -52,6 +58,14 @@ def run(
       **options: fields of `RunOptions`.
     """
     place = _place(out, resume, overwrite)
+    if baselines and place is None:
+        raise SilodpError("--baselines needs a folder to write to: give --out.")
+    if place is not None and overwrite:
+        # Of another run: they would be taken for this one's.
+        shutil.rmtree(place.folder / BASELINES_FOLDER, ignore_errors=True)
+    if baselines and place is not None:
+        own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
+        train_baselines(run, place.folder, resume, overwrite, **own, **options)
     training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
     check_finite(result)
     if place is not None:

@@ -1,6 +1,7 @@
 """`silodp run` and `silodp demo`."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,13 @@ _NOT_WORTH_SAYING = {
 def run(
     given: dict[str, Any],
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines",
+            help="Train local training and FedAvg as well, into --out: a report says who gained.",
+        ),
+    ] = False,
     resume: Resume = False,
     overwrite: Overwrite = False,
     save_models: SaveModels = False,
@@ -61,6 +69,7 @@ def run(
             resume=resume,
             overwrite=overwrite,
             keep_models=save_models,
+            baselines=baselines,
             reporter=progress,
             **given,
         )
@@ -69,9 +78,15 @@ def run(
     if as_json:
         print_json(result.as_json())
         return
-    print_results([result])
+    beside = []
+    if baselines and out is not None:
+        from silodp.baselines import baselines_of
+
+        beside = list(baselines_of(out).values())
+    print_results([*beside, result])
     if out is not None:
         say_written(out)
+        answers(soft_wrap=True).print(f"To look at it: silodp report {safe(shlex.quote(str(out)))}")
 
 
 def check_out(out: Path | None, save_models: bool) -> None:
@@ -190,13 +205,17 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for results and picture.")] = Path("runs/demo"),
     as_json: AsJson = False,
 ) -> None:
-    """Trains three methods on made-up silos with three different budgets, and draws a picture."""
+    """Trains four methods on made-up silos with three different budgets: a picture and a report."""
     from silodp.experiments.demo import run_demo
+    from silodp.report import write_report
 
     with LiveProgress(notes()) as progress:
         results, picture = run_demo(out, progress)
+        folders = [out / result.method for result in reversed(results)]  # the best first
+        page = write_report(folders, out / "report.html", overwrite=True)
     if as_json:
-        print_json({"results": [result.as_json() for result in results], "picture": picture})
+        told = [result.as_json() for result in results]
+        print_json({"results": told, "picture": picture, "report": page})
         return
     print_results(results)
-    answers(soft_wrap=True).print(f"Picture: {safe(str(picture))}")
+    answers(soft_wrap=True).print(f"Picture: {safe(str(picture))}\nReport: {safe(str(page))}")

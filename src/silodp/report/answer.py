@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 
+from silodp.baselines import BASELINES
 from silodp.figures.looks import look_of
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
 from silodp.report.gains import CLEARLY, Gain, gains_by_silo, overall
-from silodp.report.inputs import BASELINES, Run
+from silodp.report.inputs import Run
 from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
 from silodp.result import Result
 

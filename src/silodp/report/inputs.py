@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silodp.baselines import BASELINES, BASELINES_FOLDER, baselines_of
 from silodp.errors import SilodpError
 from silodp.result import RESULT_FILE, Result, read_result
 from silodp.sweeps.table import TABLE_FILE
@@ -18,8 +19,6 @@ from silodp.sweeps.table import TABLE_FILE
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINES = ("local", "fedavg")
-BASELINES_FOLDER = "baselines"
 _SAME_BUDGET = 0.02
 
 
@@ -85,14 +84,10 @@ def _holds(folder: Path) -> bool:
 def read_run(folder: Path) -> Run:
     """A run, and the baselines that `silodp run --baselines` kept with it."""
     result = checked(read_result(folder), folder / RESULT_FILE)
-    kept = {}
-    for method in BASELINES:
-        place = folder / BASELINES_FOLDER / method
-        if (place / RESULT_FILE).exists():
-            other = checked(read_result(place), place / RESULT_FILE)
-            if comparable(result, other):
-                kept[method] = other
-    return Run(folder, result, kept)
+    found = baselines_of(folder)
+    for method, other in found.items():
+        checked(other, folder / BASELINES_FOLDER / method / RESULT_FILE)
+    return Run(folder, result, {m: r for m, r in found.items() if comparable(result, r)})
 
 
 def with_baselines(runs: Sequence[Run]) -> list[Run]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from silodp.baselines import BASELINES, SEEN_TOGETHER
 from silodp.figures.looks import Look, look_of
 from silodp.names import shown
 from silodp.options import RunOptions
@@ -15,7 +16,7 @@ from silodp.report.answer import WHAT, method_name
 from silodp.report.drawing import Line, Point, colour_of
 from silodp.report.gains import Gain, gains_by_silo, overall
 from silodp.report.html import Html, joined, tag
-from silodp.report.inputs import BASELINES, Run
+from silodp.report.inputs import Run
 from silodp.report.numbers import (
     MINUS,
     budget,
@@ -58,7 +59,7 @@ def run_section(run: Run, number: int, left: Mapping[str, Mapping[str, Any]]) ->
         tag("h3", "While it was trained"),
         _history(run),
         tag("h3", "Privacy"),
-        _privacy(result, left),
+        _privacy(run, left),
         relations_of(run),
         tag("h3", "How to get this again"),
         _settings(result),
@@ -294,7 +295,8 @@ def history_line(result: Result) -> Line:
 # Privacy
 
 
-def _privacy(result: Result, left: Mapping[str, Mapping[str, Any]]) -> Html:
+def _privacy(run: Run, left: Mapping[str, Mapping[str, Any]]) -> Html:
+    result = run.result
     budgets = [p for p in result.privacy if math.isfinite(p["epsilon"])]
     parts: list[Html | None] = [_budgets(result, left)]
     if not budgets:
@@ -313,9 +315,10 @@ def _privacy(result: Result, left: Mapping[str, Mapping[str, Any]]) -> Html:
     parts.append(meaning.guessing_chart(epsilons, max(p["delta"] for p in budgets)))
     if result.person is not None:
         parts.append(tag("p", _person(result.person)))
-    if result.assumptions:
+    taken_for_granted = [*result.assumptions, *([SEEN_TOGETHER] if run.baselines else [])]
+    if taken_for_granted:
         taken = tag(
-            "ul", [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in result.assumptions]
+            "ul", [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in taken_for_granted]
         )
         parts.append(tag("h4", "What the promise takes for granted"))
         parts.append(taken)

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from silodp.baselines import BASELINES
 from silodp.errors import SilodpError
 from silodp.names import shown
 from silodp.report.html import Html
-from silodp.report.inputs import BASELINES, Run, SweepTable, read_inputs
+from silodp.report.inputs import Run, SweepTable, read_inputs
 from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
 from silodp.report.numbers import count
 from silodp.report.page import GENERATOR, Part, page
