@@ -33,7 +33,7 @@ import silodp
 from silodp.array_files import arrays_content, read_arrays
 from silodp.datasets import DataOptions, resolve
 from silodp.datasets.columns import Column, Encoder
-from silodp.datasets.preparation import Preparation, Scaling
+from silodp.datasets.preparation import Preparation, Scaling, preparation_of
 from silodp.datasets.split import train_test_split
 from silodp.datasets.target import Target
 from silodp.handover.card import checked_card
@@ -243,6 +243,13 @@ def test_features_that_were_given_ready_made():
         assert model.card["preparation"]["ready_made"] is True
         with pytest.raises(silodp.SilodpError, match="takes numbers \\[records, 4\\]"):
             model.predict(test.x[:, :3])
+
+
+def test_classes_that_were_found_are_not_called_declared():
+    found = replace(small("multiclass"), uncovered=("The classes were found.",))
+    declared = replace(found, declared=("class list",))
+    for federation, told in ((found, False), (declared, True), (small("multiclass"), True)):
+        assert preparation_of(federation, federation.silos[0]).target.declared is told
 
 
 @pytest.mark.parametrize("statistics", [0.0, 0.3])

@@ -125,10 +125,12 @@ def preparation_of(federation: Federation, silo: Silo) -> Preparation:
     classes = federation.class_names
     if not classes or len(set(classes)) < len(classes):
         classes = default_classes(federation.task, federation.num_classes)
+    # A federation's classes are public, unless it says that something was taken from records.
+    declared = "class list" in federation.declared or not federation.uncovered
     return Preparation(
         Encoder(tuple(Column(name) for name in names)),
         Scaling(),
-        Target(target, federation.task, classes, declared=bool(classes)),
+        Target(target, federation.task, classes, declared=declared and bool(classes)),
         ready_made=True,
     )
 
