@@ -1,6 +1,10 @@
 """The first thing that a newcomer runs."""
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 from silodp.experiments.demo import BUDGETS, run_demo
 from silodp.reporting import Reporter
@@ -19,3 +23,10 @@ def test_the_demo_shows_what_it_is_for(tmp_path):
         for number, silo in enumerate(result.privacy):
             budget = BUDGETS[number % len(BUDGETS)]
             assert 0.99 * budget < silo["epsilon"] <= budget
+    for page in ("README.md", "docs/tutorial.md"):
+        shown = (Path(__file__).parent.parent / page).read_text(encoding="utf-8")
+        for result in (local, fedavg, best, ours):
+            row = re.search(rf"^    {result.method}\b.*?  (0\.\d+) ± (0\.\d+)", shown, re.MULTILINE)
+            assert row, f"{page} has no row of {result.method}"
+            assert float(row[1]) == pytest.approx(result.mean, rel=0.01), page
+            assert float(row[2]) == pytest.approx(result.std, rel=0.05), page
