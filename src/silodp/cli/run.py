@@ -184,7 +184,7 @@ def describe(result: "Result") -> str:
     if own := result.options.get("silo_lam"):
         shown.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
     given = read_method_options(result.options.get("method_options"))
-    shown += [f"{name} {value:g}" for name, value in (dict(method.own) | given).items()]
+    shown += [f"{name} {value:g}" for name, value in given.items()]  # defaults only fill the table
     if result.tuning is not None:
         tuned = ", ".join(_SHOWN.get(str(name), str(name)) for name in result.tuning["grid"])
         return f"{result.method}, {tuned} tuned (pivot: {', '.join(shown)})"
