@@ -173,6 +173,9 @@ class RunOptions:
     heterogeneity: float | None = _option(None, "How far silos lie apart (synthetic).")
 
     def __post_init__(self):
+        for name in ("policies", "ledger", "data_dir", "schema", "silo_lam"):
+            if isinstance(value := getattr(self, name), str):  # from Python
+                object.__setattr__(self, name, Path(value))
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in choices:

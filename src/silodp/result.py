@@ -131,7 +131,7 @@ def read_models(folder: Path | str) -> dict[str, np.ndarray]:
     """The arrays of the personal models in a run's folder: [seeds, silos, ...], by name."""
     path = Path(folder) / MODELS_FILE
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
             return {name: content[name] for name in content.files if name != "silos"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise SilodpError(

@@ -193,6 +193,7 @@ def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, al
             asked.append(drawing.point(x + wide / 2, y, label))
         ticks = [(tick, _gain(tick, metric)) for tick in frame.y.ticks(5)]
         said = "reduction of error" if metric == "mse" else "points of accuracy gained"
+        said += f" (bars are cut at {_gain(-1.0, metric)})" if values.min() < -1 else ""
         shape = drawing.axes(frame, "silos, the largest gain first", said, [], ticks)
         return svg(
             width,

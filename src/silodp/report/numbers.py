@@ -28,13 +28,11 @@ def percent(share: float) -> str:
 
 
 def of_hundred(chance: float) -> str:
-    """A chance as so many of a hundred; never rounded to what is certain or impossible."""
+    """A chance (a bound from above) as so many of a hundred; rounded up, so that it stays one."""
     value = 100 * chance
-    if 0 < value < 0.1:
-        return "fewer than 0.1"
-    if 99.9 < value < 100:
-        return "more than 99.9"
-    return f"{value:.3g}"
+    digits = 0 if value in (0, 100) else max(0, 2 - math.floor(math.log10(max(value, 1e-4))))
+    digits = 4 if value > 99.9 else digits
+    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:g}"
 
 
 def budget(epsilon: float) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from silodp.errors import SilodpError
 from silodp.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.names import shown
 from silodp.report import charts, tables
@@ -12,7 +13,7 @@ from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
 from silodp.report.numbers import percent
 from silodp.report.tables import Cell, folded
-from silodp.result import MODELS_FILE, read_models
+from silodp.result import MODELS_FILE, RESULT_FILE, read_models
 
 
 def relations_of(run: Run) -> Html | None:
@@ -102,7 +103,13 @@ def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray
         ), "what the method learned from released updates"
     if not 1 < silos <= MOST_RELATED or not (run.folder / MODELS_FILE).exists():
         return None
-    return _cosines(read_models(run.folder)), "the silos' own models, saved with the run"
+    models = read_models(run.folder)
+    if not models or any(array.shape[1:2] != (silos,) for array in models.values()):
+        raise SilodpError(
+            f"{run.folder / MODELS_FILE} is not of the {silos} silos in {RESULT_FILE} beside it: "
+            "train again with --save-models."
+        )
+    return _cosines(models), "the silos' own models, saved with the run"
 
 
 def _cosines(models: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -302,7 +302,10 @@ def _privacy(run: Run, left: Mapping[str, Mapping[str, Any]]) -> Html:
     if not budgets:
         return joined(parts, meaning.explained(math.inf, 1.0, "record", "add-remove"))
     if reasons := _reasons(result):
-        told = f"What follows would hold if epsilon were proven. It is not: {'; '.join(reasons)}."
+        told = (
+            "What follows would hold if epsilon were proven for what the run did. It is not, for "
+            f"{count(len(reasons), 'reason')} told at the top."
+        )
         parts.append(tag("p", tag("strong", told)))
     weakest = max(budgets, key=lambda p: p["epsilon"])
     strictest = min(budgets, key=lambda p: p["epsilon"])
@@ -354,7 +357,10 @@ def _budgets(result: Result, left: Mapping[str, Mapping[str, Any]]) -> Html | No
     if counted:
         return lifetime_bars(counted)
     bars = []
-    for p in result.privacy:
+    silos = list(result.privacy)
+    if len(silos) > charts.MOST_ROWS:
+        silos.sort(key=lambda p: p["epsilon"])
+    for p in silos:
         finite = math.isfinite(p["epsilon"])
         said = f"epsilon {budget(p['epsilon'])}, delta {small(p['delta'])}" if finite else "none"
         parts = [("c-blue", p["epsilon"] if finite else 0.0)]
