@@ -5,13 +5,21 @@ BIN := $(VENV)/bin
 # Real data sets for the tests that can use them, where they are at hand.
 export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-slow lint format docs bench results clean
+.PHONY: demo test test-slow browser lint format docs bench results clean
 
 demo: $(VENV)/core
 	$(BIN)/silodp demo --out runs/demo
 
-test: $(VENV)/dev lint
+test: $(VENV)/dev browser lint
 	$(BIN)/python -m pytest -n auto -m "not slow"
+
+# Tests look at pages with Debian's Chromium, installed here where that may be done; where there is
+# none, they are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || { \
+	  command -v apt-get >/dev/null && test "$$(id -u)" = 0 \
+	  && apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	} || echo 'Chromium is missing, so tests of pages are skipped: install the package chromium.'
 
 test-slow: $(VENV)/dev
 	$(BIN)/python -m pytest -m slow

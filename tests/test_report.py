@@ -533,8 +533,8 @@ def test_truncated_and_missing_results_are_refused(tmp_path):
 def test_damaged_models_are_refused(tmp_path):
     models = {"w": np.zeros((1, 2, 2))}
     write_runs(tmp_path, made_up("mrmtl", silos=["a", "b"], models=models, seeds=1))
+    write_runs(tmp_path, made_up("mrmtl", silos=["a", "b", "c"], seeds=1))
     with pytest.raises(SilodpError, match="not of the 3 silos"):
-        made_up("mrmtl", silos=["a", "b", "c"], seeds=1).write(tmp_path / "mrmtl")
         report_page([tmp_path])
     path = tmp_path / "mrmtl" / "models.npz"
     path.write_bytes(path.read_bytes()[:40])
