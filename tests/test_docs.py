@@ -325,3 +325,16 @@ def test_the_site_asks_nobody_else_for_anything(site):
                 assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", tag), tag
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text("utf-8"))
+
+
+def test_the_site_is_read_and_searched_from_a_folder(site):
+    """No server, no network: the browser's every request and complaint is watched."""
+    pytest.importorskip("playwright")
+    from browser import chromium, opened
+
+    with chromium() as browser, opened(browser, (site / "index.html").as_uri()) as page:
+        page.get_by_role("link", name="The first ten minutes").first.click()
+        page.wait_for_url("**/tutorial.html")
+        page.locator("input.md-search__input").first.fill("quorum")
+        page.locator("a.md-search-result__link").first.click()
+        page.wait_for_url("**/sites.html*")
