@@ -47,6 +47,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.ebmtl
 	$(BIN)/python -m benchmarks.sites
 	$(BIN)/python -m benchmarks.sweeps
+	$(BIN)/python -m benchmarks.report
 
 # Everything in docs/results, anew; some three hours on two cores. Goes on where it was interrupted.
 results: $(VENV)/core

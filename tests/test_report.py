@@ -289,7 +289,7 @@ def test_a_ledger_in_words(ledgers):
     assert "2 runs spent epsilon " in page.text
     assert "of the 6 that this silo allows in its lifetime, for each record" in page.text
     assert "The chain of entries is intact." in page.text
-    assert "A run is charged for 3 rounds" in page.text
+    assert "Charged for 3 rounds" in page.text
     assert "silo-02" not in page.text
     spent = silodp.privacy.spending.remaining(ledgers, "silo-01")
     assert f"spent epsilon {spent['spent_epsilon']:.3g} of" in page.text

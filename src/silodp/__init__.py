@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from silodp.privacy.policy_files import read_policies
     from silodp.privacy.queries import Queries, Schedule
     from silodp.privacy.spending import remaining
+    from silodp.report import write_report
     from silodp.result import Result, read_result
     from silodp.runs import plan, run, sweep
     from silodp.tuning import tune
@@ -65,6 +66,7 @@ __all__ = [
     "sweep",
     "tune",
     "weighted_mean",
+    "write_report",
 ]
 
 # Imported when they are first asked for: whoever needs a part does not wait for JAX, nor a process
@@ -104,6 +106,7 @@ _PLACES = {
     "sweep": "silodp.runs",
     "tune": "silodp.tuning",
     "weighted_mean": "silodp.methods.base",
+    "write_report": "silodp.report",
 }
 
 

@@ -16,7 +16,8 @@ from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
 from silodp.names import in_cell
-from silodp.privacy.chain import COLUMNS, Entry, canonical
+from silodp.privacy.chain import COLUMNS, canonical
+from silodp.privacy.entry_words import in_words
 from silodp.privacy.ledger import (
     Ledger,
     check_head,
@@ -60,7 +61,7 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         for entry, row in zip(ledger.entries, told["entries"], strict=True):
             table.add_row(
                 safe(entry.time[:19].replace("T", " ")),
-                safe(_words(entry)),
+                safe(in_words(entry)),
                 safe(entry.run),
                 _number(row["epsilon"]),
                 _number(row["spent_epsilon"]),
@@ -220,31 +221,6 @@ def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
         "head": ledger.head,
         "entries": rows,
     }
-
-
-def _words(entry: Entry) -> str:
-    body = entry.body
-    if entry.kind == "opened":
-        return f"Ledger opened, counts {body['relation']} per {body['unit']}"
-    if entry.kind == "policy":
-        return f"Lifetime allowance set: epsilon {body['epsilon']:g} at delta {body['delta']:g}"
-    if entry.kind == "resume":
-        return f"Run goes on from round {body['round']}; costs nothing more"
-    if entry.kind == "finish":
-        return "Run finished as charged"
-    if entry.kind == "void":
-        return f"Run released nothing and does not count: {body.get('reason', '')}"
-    about = body["about"].get("summary") or ", ".join(
-        f"{name} {_about(value)}" for name, value in body["about"].items()
-    )
-    told = "Charged for" if entry.kind == "charge" else "Ended early, counts for"
-    return f"{told} {body['rounds']} rounds{': ' if about else ''}{about}"
-
-
-def _about(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else canonical(value)
 
 
 def _csv(entries: list[dict[str, Any]]) -> str:

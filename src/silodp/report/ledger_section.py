@@ -7,7 +7,7 @@ from typing import Any
 from silodp.errors import SilodpError
 from silodp.names import shown
 from silodp.privacy import spending
-from silodp.privacy.chain import Entry
+from silodp.privacy.entry_words import about_in_words, in_words
 from silodp.privacy.ledger import Ledger, ledger_paths, read_path
 from silodp.report import meaning, tables
 from silodp.report.html import Html, tag
@@ -129,7 +129,7 @@ def _runs(ledger: Ledger, account: spending.Account) -> Html:
         rows.append(
             [
                 _time(begun[name]),
-                _about(run.cost.about),
+                about_in_words(run.cost.about),
                 Cell(str(run.cost.rounds), run.cost.rounds),
                 Cell(budget(alone), alone),
                 _STATES[run.state],
@@ -141,41 +141,12 @@ def _runs(ledger: Ledger, account: spending.Account) -> Html:
     return tables.table("What was released, run by run", columns, rows)
 
 
-def _about(about: Mapping[str, Any]) -> str:
-    said = about.get("summary")
-    if isinstance(said, str):
-        return said
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in about.items()
-    )
-
-
 def _entries(ledger: Ledger) -> Html:
     rows = [
         [Cell(str(entry.seq), entry.seq), _time(entry.time), in_words(entry), entry.hash[:16]]
         for entry in ledger.entries
     ]
     return tables.table("Every entry", ["entry", "time", "what", "hash begins"], rows)
-
-
-def in_words(entry: Entry) -> str:
-    """What an entry says."""
-    body = entry.body
-    if entry.kind == "opened":
-        return f"Ledger opened; it counts for each {body['unit']}, {body['relation']}"
-    if entry.kind == "policy":
-        epsilon, delta = budget(body["epsilon"]), small(body["delta"])
-        return f"The silo allows epsilon {epsilon} at delta {delta} in its lifetime"
-    if entry.kind == "resume":
-        return f"The run goes on from round {body['round']}; that costs nothing more"
-    if entry.kind == "finish":
-        return "The run finished as it was charged"
-    if entry.kind == "void":
-        return f"The run released nothing and does not count: {body.get('reason', '')}"
-    told = "A run is charged for" if entry.kind == "charge" else "The run ended early, counts for"
-    about = _about(body["about"])
-    return f"{told} {count(body['rounds'], 'round')}{': ' if about else ''}{about}"
 
 
 def _time(time: str) -> str:
