@@ -173,6 +173,18 @@ def test_the_command_gives_the_same_options_again(tmp_path):
     assert again["test"] == result.as_json()["test"]
 
 
+def test_secret_noise_and_sites_are_not_passed_off_as_repeatable(tmp_path):
+    options = {"data": "x", "method": "mrmtl", "entropy": "os"}
+    said = page_of(write_runs(tmp_path, made_up(options=options))).text
+    assert "Its noise is drawn anew" in said
+    history = made_up().history[-1:]
+    result = made_up(options=options | {"engine": "sites"}, silos=["north"], history=history)
+    said = page_of(write_runs(tmp_path, result)).text
+    assert "Trained across sites" in said
+    assert "silodp run" not in said
+    assert "The test metric was worked out once: MR-MTL, round 10:" in said
+
+
 def test_ebmtl_shows_shrinkage_and_relations(tmp_path):
     kept = {"silos": [{"silo": n, "epsilon": 1.0, "kept": 0.1 * k} for k, n in enumerate("abcd")]}
     relations = np.eye(4)

@@ -23,6 +23,7 @@ from silodp.handover.files import handover_files
 from silodp.json_values import plain
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
+AT_SITES = "sites"  # the engine of a result that a real site wrote, of itself alone
 _PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 

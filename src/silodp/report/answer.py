@@ -10,7 +10,7 @@ from silodp.report.drawing import name_of
 from silodp.report.gains import CLEARLY, Gain, gains_by_silo, overall
 from silodp.report.inputs import Run
 from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
-from silodp.result import Result
+from silodp.result import AT_SITES, Result
 
 WHAT = {"local": "local training", "fedavg": "FedAvg"}
 
@@ -53,6 +53,8 @@ def sentences(run: Run) -> list[str]:
 
 def missing_baselines(run: Run) -> str | None:
     """What to do where there is nothing to compare with."""
+    if run.result.options.get("engine") == AT_SITES:  # there is nobody else's run to compare with
+        return None
     missing = [m for m in BASELINES if m not in run.baselines and m != run.result.method]
     if not missing:
         return None

@@ -50,8 +50,10 @@ def what_is_left(
     return left
 
 
-def ledgers_section(ledgers: Sequence[Ledger], left: Mapping[str, Mapping[str, Any]]) -> Html:
-    """All ledgers: the bars, then each in full if there are not too many."""
+def ledgers_section(
+    ledgers: Sequence[Ledger], left: Mapping[str, Mapping[str, Any]], with_bars: bool
+) -> Html:
+    """All ledgers: the bars (unless a run shows them), then each in full if they are not many."""
     title = "Privacy ledger" if len(ledgers) == 1 else "Privacy ledgers"
     intro = (
         "A ledger notes every release that was made from a silo's records before it is made, and "
@@ -59,7 +61,8 @@ def ledgers_section(ledgers: Sequence[Ledger], left: Mapping[str, Mapping[str, A
         "one that was changed or taken out would show."
     )
     parts: list[Html] = [tag("h2", title, id="ledgers"), tag("p", intro)]
-    parts.append(lifetime_bars([left[ledger.silo] for ledger in ledgers]))
+    if with_bars:
+        parts.append(lifetime_bars([left[ledger.silo] for ledger in ledgers]))
     if len(ledgers) > MOST_IN_FULL:
         parts.append(
             tag(

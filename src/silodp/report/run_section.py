@@ -29,7 +29,7 @@ from silodp.report.numbers import (
 )
 from silodp.report.relations import relations_of
 from silodp.report.tables import Cell, folded
-from silodp.result import Result
+from silodp.result import AT_SITES, Result
 
 _ENDS = tag(
     "p",
@@ -278,6 +278,8 @@ def _history(run: Run) -> Html:
     if last is not None:
         alt += f"; {method_name(run.result)} ends at {measured(last['mean'], run.result.metric)}"
     title = "Test metric against rounds"
+    if all(len(line.points) == 1 for line in lines):
+        return tag("p", f"The test metric was worked out once: {lines[-1].points[0].label}.")
     return charts.lines_chart(title, lines, run.result.metric, "round", alt)
 
 
@@ -447,8 +449,7 @@ def _settings(result: Result) -> Html:
         if isinstance(value, int | float)
     ]
     parts = [
-        tag("p", "The command that gives this result again:"),
-        _command(command_of(result)),
+        *_again(result),
         folded("All settings", tables.pairs(rows)),
         folded("Versions", tables.pairs(versions)),
         folded("What took how long", tables.pairs(seconds)),
@@ -457,6 +458,22 @@ def _settings(result: Result) -> Html:
         tuned = [(name, _plain(value)) for name, value in result.tuning.items()]
         parts.append(folded("What was tuned", tables.pairs(tuned)))
     return joined(parts)
+
+
+def _again(result: Result) -> list[Html]:
+    """How to ask for it again; what has secret noise comes out otherwise each time."""
+    if result.options.get("engine") == AT_SITES:
+        said = (
+            "Trained across sites: the coordinator asks for it again with silodp federation submit."
+        )
+        return [tag("p", said)]
+    said = "The command that gives this result again:"
+    if result.options.get("entropy") == "os":
+        said = (
+            "The command that asks for the same again. Its noise is drawn anew, so that numbers "
+            "will differ, and it costs its epsilon again:"
+        )
+    return [tag("p", said), _command(command_of(result))]
 
 
 def _command(command: str) -> Html:

@@ -92,7 +92,7 @@ def report_page(
     # The answer first: of one run and what it is compared with, that is the run itself.
     parts += full + beside if len(full) == 1 else beside + full
     if ledgers:
-        parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left)))
+        parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left, with_bars=not runs)))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     about = (
         f"Made {now} by silodp {version('silodp')}, from {_sources(runs, sweeps, len(ledgers))}."

@@ -8,6 +8,7 @@ import fcntl
 import json
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +31,7 @@ from silodp.privacy.spending import Run
 from silodp.privacy.spending import account_of as standing_of
 from silodp.privacy.statistics import noisy_metric
 from silodp.progress_file import PROGRESS_FILE
-from silodp.result import write_file
+from silodp.result import AT_SITES, write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
 from silodp.sites.arrays import OTHER_VERSION, tree_of
@@ -285,6 +286,8 @@ class JobAtSite:
         result = result_of(
             prepared, [self._federation], 0, rounds, np.full((1, 1, 1), exact), seconds, models
         )
+        # It was not trained by an engine of `silodp run`, and cannot be asked for there.
+        result = replace(result, options=result.options | {"engine": AT_SITES})
         result.write(self._results)
         asked = prepared.asked[0]
         if not asked.metric_share:
