@@ -23,7 +23,7 @@ from silodp.report.gains import gain, gains_by_silo
 from silodp.report.html import Html, joined, tag, text
 from silodp.report.numbers import duration, of_hundred, percent, plus_minus
 from silodp.report.page import asset
-from silodp.report.run_section import command_of
+from silodp.report.settings_part import command_of
 
 
 class Reader(HTMLParser):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from silodp.baselines import BASELINES
-from silodp.figures.looks import look_of
+from silodp.figures.looks import Look, look_of
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
 from silodp.report.gains import CLEARLY, Gain, gains_by_silo, overall
@@ -18,6 +18,23 @@ WHAT = {"local": "local training", "fedavg": "FedAvg"}
 def method_name(result: Result) -> str:
     """As figures have it."""
     return name_of(look_of(result.method))
+
+
+def look(result: Result) -> Look:
+    """The colour, line and mark of its method."""
+    return look_of(result.method)
+
+
+def over_seeds(result: Result) -> str:
+    """Of how many seeds it is the mean."""
+    return f"mean over {count(len(result.test['per_seed']), 'seed')}"
+
+
+def unproven_reasons(result: Result) -> list[str]:
+    """Why epsilon is not proven, of silos that have one."""
+    if all(math.isinf(epsilon) for epsilon in result.epsilons):
+        return []
+    return [reason for reason in result.unproven if reason != NOT_PRIVATE]
 
 
 def headline(run: Run) -> str:
@@ -124,7 +141,7 @@ def privacy_sentence(result: Result) -> str:
     if any(math.isinf(epsilon) for epsilon in spent):
         without = sum(math.isinf(epsilon) for epsilon in spent)
         said += f"; {count(without, 'silo has', 'silos have')} none"
-    reasons = [reason for reason in result.unproven if reason != NOT_PRIVATE]
+    reasons = unproven_reasons(result)
     return f"{said}. {'It is NOT proven for what the run did.' if reasons else 'Proven.'}"
 
 

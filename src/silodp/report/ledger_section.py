@@ -12,7 +12,7 @@ from silodp.privacy.ledger import Ledger, ledger_paths, read_path
 from silodp.report import meaning, tables
 from silodp.report.html import Html, tag
 from silodp.report.numbers import budget, count, small
-from silodp.report.run_section import lifetime_bars
+from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 
 MOST_IN_FULL = 20  # ledgers told entry by entry
