@@ -112,6 +112,18 @@ def test_baselines_of_other_budgets_or_silos_are_not_taken(tmp_path):
     assert "than alone" in page_of(tmp_path).text
 
 
+def test_runs_are_found_below_a_folder_but_not_within_runs(tmp_path):
+    from silodp.report.inputs import found_in
+
+    made_up().write(tmp_path / "site" / "results" / "job")
+    made_up("local").write(tmp_path / "site" / "results" / "job" / "baselines" / "local")
+    made_up().write(tmp_path / "b")
+    made_up().write(tmp_path / ".hidden")
+    made_up().write(tmp_path / "too" / "far" / "down" / "there")
+    assert found_in(tmp_path) == [tmp_path / "b", tmp_path / "site" / "results" / "job"]
+    assert found_in(tmp_path / "b") == [tmp_path / "b"]
+
+
 def test_baselines_kept_with_a_run_are_found(tmp_path):
     made_up().write(tmp_path / "run")
     made_up("local", scale=2.0).write(tmp_path / "run" / "baselines" / "local")

@@ -19,7 +19,7 @@ Ledgers = Annotated[
 def report(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN", help="Folders of runs or sweeps, or folders of such."),
+        typer.Argument(metavar="RUN", help="Folders of runs or sweeps, or folders that hold such."),
     ] = None,
     ledger: Ledgers = None,
     silo: Annotated[str | None, typer.Option("--silo", help="Only this silo; else all.")] = None,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SAME_BUDGET = 0.02
+_DEEPEST = 3  # folders: a site's runs are in results/JOB
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,26 @@ def read_inputs(folders: Sequence[Path]) -> tuple[list[Run], list[SweepTable]]:
 
 
 def found_in(folder: Path) -> list[Path]:
-    """The folder itself if it holds a run or a sweep, else those of its folders that do."""
-    try:
-        if not folder.is_dir():
-            raise SilodpError(f"{folder} is not a folder: give that of a run or a sweep.")
-        if _holds(folder):
-            return [folder]
-        return sorted(Path(e.path) for e in os.scandir(folder) if e.is_dir() and _holds(Path(e)))
-    except OSError as error:
-        raise SilodpError(
-            f"{folder} cannot be read ({error.strerror}): check its permissions."
-        ) from None
+    """The folders of runs and sweeps: it is one itself, or those below it, in order.
+
+    What lies within the folder of a run belongs to that run.
+    """
+    if not folder.is_dir():
+        raise SilodpError(f"{folder} is not a folder: give that of a run or a sweep.")
+    found = []
+    depth = len(folder.parts)
+    for place, inside, names in os.walk(folder, onerror=_refuse):
+        if RESULT_FILE in names or TABLE_FILE in names:
+            found.append(Path(place))
+            inside.clear()
+        elif len(Path(place).parts) - depth >= _DEEPEST:
+            inside.clear()
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+    return found
 
 
-def _holds(folder: Path) -> bool:
-    return (folder / RESULT_FILE).exists() or (folder / TABLE_FILE).exists()
+def _refuse(error: OSError) -> None:
+    raise SilodpError(f"{error.filename} cannot be read ({error.strerror}): check its permissions.")
 
 
 def read_run(folder: Path) -> Run:
