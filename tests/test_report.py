@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from federations import small
 from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import EVIL, UNPROVEN, made_up, silo_names, write_federation, write_runs
@@ -129,7 +130,7 @@ def test_baselines_kept_with_a_run_are_found(tmp_path):
     made_up("local", scale=2.0).write(tmp_path / "run" / "baselines" / "local")
     said = page_of(tmp_path / "run").text
     assert "50 % lower (better) than local training" in said
-    assert "three runs of that epsilon each" in said  # seen together they cost more
+    assert "has seen 2 runs of that epsilon each" in said  # seen together they cost more
 
 
 def test_what_is_not_proven_is_said_where_one_looks(tmp_path):
@@ -149,7 +150,7 @@ def test_without_privacy_nothing_is_promised(tmp_path):
 
 def test_some_silos_without_a_budget_are_counted(tmp_path):
     said = page_of(write_runs(tmp_path, made_up(epsilons=(1.0, math.inf)))).text
-    assert "3 silos have none" in said
+    assert "3 silos have no privacy at all" in said
 
 
 def test_epsilon_is_told_as_an_attackers_gain(tmp_path):
@@ -236,7 +237,7 @@ def test_a_tuned_run_and_a_person_in_several_silos(tmp_path):
     result = made_up(tuning={"grid": {"lam": [0.1, 1]}}, person=person)
     said = page_of(write_runs(tmp_path, result)).text
     assert "Hyperparameters were tuned" in said
-    assert "Somebody who is in up to 2 silos has epsilon 4.5" in said
+    assert "up to 2 silos (with one record in each): epsilon 4.5 at delta 0.0002" in said
 
 
 # Several runs, sweeps
@@ -590,3 +591,150 @@ def test_the_command_line(tmp_path):
     assert out.read_text().startswith("<!DOCTYPE html>")
     run = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere"), "--out", str(out)])
     assert run.exit_code == 2
+
+
+# What a review found
+
+
+def of_silos(result, **values):
+    """The result with other promises, silo by silo."""
+    return replace(
+        result,
+        privacy=[
+            {**p, **{name: given[k] for name, given in values.items()}}
+            for k, p in enumerate(result.privacy)
+        ],
+    )
+
+
+def test_no_bound_is_promised_to_a_silo_without_privacy(tmp_path):
+    result = made_up(silos=list("abc"), epsilons=(2.0, math.inf, 2.0))
+    page = page_of(write_runs(tmp_path, result))
+    assert "What this means for silo b, which has the weakest promise" in page.text
+    assert "For the 2 silos with the strictest promise" in page.text
+    assert "What this means for each silo" not in page.text
+    assert "epsilon 2 or none" in page.text
+    assert "proven" not in [word.lower() for word in page.words]  # no tile that says so
+    labels = [one.get("data-label") for one in page.all("circle")]
+    assert "b: no privacy at all" in labels
+
+
+def test_the_weakest_promise_is_found_by_delta_too(tmp_path):
+    result = of_silos(made_up(silos=list("ab"), epsilons=(1.0001, 1.0)), delta=[1e-6, 0.05])
+    said = page_of(write_runs(tmp_path, result)).text
+    assert "What this means for silo b, which has the weakest promise" in said
+    assert "right at most 74.5 times of 100" in said
+
+
+def test_promises_of_other_kinds_are_told_apart(tmp_path):
+    kinds = ["add-remove", "replace-one"]
+    result = of_silos(made_up(silos=list("ab"), epsilons=(1.0,)), relation=kinds)
+    said = page_of(write_runs(tmp_path, result)).text
+    assert "for each silo" not in said
+    assert "whether one given record took part" in said
+    assert "which of two given versions of a record took part" in said
+    assert "recognises the second at most" in said
+
+
+def test_noise_from_seeds_is_an_experiment(tmp_path):
+    options = {"data": "x", "method": "mrmtl", "entropy": "seed"}
+    write_runs(tmp_path, made_up(options=options), made_up("local", options=options))
+    said = page_of(tmp_path).text
+    assert "an experiment: noise from seeds" in said
+    assert "this run is an experiment, and no release" in said
+    assert "these runs share their noise, so that together they promise nothing" in said
+    assert "Proven." not in said
+
+
+def test_baselines_of_other_data_are_not_taken(tmp_path):
+    options = made_up().options
+    write_runs(
+        tmp_path,
+        made_up(options=options | {"heterogeneity": 2.0}),
+        made_up("local", options=options | {"heterogeneity": 0.01}),
+    )
+    page = page_of(tmp_path)
+    assert "than alone" not in page.text
+    assert page.text.count("1 setting; 1 budget.") == 2  # nor do they share a table
+
+
+def test_of_several_baselines_the_best_is_taken_and_named(tmp_path):
+    for name, scale in (("bad", 3.0), ("good", 1.25)):
+        made_up("local", scale=scale).write(tmp_path / name)
+    made_up().write(tmp_path / "mine")
+    for order in (["bad", "good", "mine"], ["mine", "good", "bad"]):
+        said = Reader(report_page([tmp_path / name for name in order])).text
+        assert "20 % lower (better) than local training" in said
+        assert f"(from {tmp_path / 'good'})"[-20:] in said
+
+
+def test_what_is_the_same_is_not_called_worse(tmp_path):
+    write_runs(tmp_path, made_up(), made_up("local"))
+    said = page_of(tmp_path).text
+    assert "the same as local training" in said
+    assert "(worse)" not in said
+    assert "perhaps by chance" not in said
+
+
+def test_a_method_far_worse_stays_in_the_drawing(tmp_path):
+    write_runs(tmp_path, made_up(), made_up("local", scale=8.0))
+    page = page_of(tmp_path)
+    paths = [one["d"] or "" for one in page.all("path") if one.get("class") == "line"]
+    lines = [path for path in paths if "L" in path]
+    assert len(lines) >= 4  # two methods, in two widths
+    for line in lines:
+        places = [float(place.split()[1]) for place in line[1:].split("L")]
+        assert max(places) > 28  # some of it lies below the upper edge
+    assert "read at its upper edge" in page.text
+
+
+def test_few_seeds_need_more_than_two_standard_errors():
+    three = gain([1.0, 1.1, 0.8], [1.6, 1.2, 1.4], "mse")
+    assert 2 < three.mean / three.error < 4.3
+    assert not three.clear
+    many = gain([1.0, 1.1, 0.8] * 4, [1.6, 1.2, 1.4] * 4, "mse")
+    assert many.clear
+
+
+def test_noisy_metrics_are_called_noisy(tmp_path):
+    result = made_up(options={"data": "x", "method": "mrmtl", "metric_share": 0.2})
+    assert "Test metrics carry noise" in page_of(write_runs(tmp_path, result)).text
+
+
+def test_ledgers_of_other_silos_are_said_to_be(ledgers, tmp_path):
+    said = Reader(report_page([write_runs(tmp_path, made_up())], ledger=ledgers)).text
+    assert "The ledgers that were given are not of these silos." in said
+    assert "No ledger was given" not in said
+    assert "What each silo has spent of its lifetime allowance" in said
+
+
+def test_a_result_puts_no_other_words_into_the_command():
+    result = made_up(options={"data": "x", "overwrite": True, "out": "/", "lam": 0.5})
+    assert command_of(result) == "silodp run --data x --method mrmtl --lam 0.5"
+
+
+def test_the_command_of_a_tuned_run_tunes():
+    common = {"data": "synthetic", "silos": 2, "rounds": 2, "epsilon": 3.0}
+    result = silodp.tune(grid={"lam": [0.1, 1.0]}, trials=2.0, **common)
+    command = command_of(result)
+    assert command.startswith("silodp tune --data synthetic --method mrmtl")
+    assert "--try lam=0.1,1.0 --trials 2.0 --eta 0.0 --score noisy" in command
+    run = CliRunner().invoke(app, [*command.split()[1:], "--json"])
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["test"] == result.as_json()["test"]
+
+
+def test_records_from_python_have_no_command(tmp_path):
+    common = {"epsilon": 3.0, "delta": 1e-4, "rounds": 2, "batch_size": 8, "lr": 0.1, "clip": 1.0}
+    result = silodp.run(federation=small(), **common)
+    said = page_of(write_runs(tmp_path, result)).text
+    assert "Asked for from Python" in said
+    assert "silodp run" not in said
+
+
+def test_names_that_begin_alike_stay_apart(tmp_path):
+    names = [f"Sankt-Elisabeth-Krankenhaus am {place}" for place in ("Berg", "See", "Wald")]
+    page = page_of(write_runs(tmp_path, made_up(silos=names)))
+    assert all(
+        any("…" in word and word.endswith(name[-5:]) for word in page.words) for name in names
+    )

@@ -4,22 +4,25 @@ They are runs of their own, each with the epsilon of the run that they stand bes
 in its folder, where `silodp report` finds them.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from silodp.errors import SilodpError
 from silodp.json_values import plain
 from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.result import RESULT_FILE, Result, read_result
+from silodp.result import RESULT_FILE, Result, read_result, write_file
 
 BASELINES = ("local", "fedavg")
 BASELINES_FOLDER = "baselines"
-SEEN_TOGETHER = (
-    "local training and FedAvg were trained beside it on the same records: whoever is shown all of "
-    "them has seen three runs of that epsilon each, which together cost more than one"
-)
+NAMES = {"local": "local training", "fedavg": "FedAvg"}
+# What a finished baseline was asked for, so that it is taken for no other.
+_ASKED_FILE = "asked.json"
 _OF_METHODS = (*METHOD_OPTIONS, "silo_lam", "method_options")
+# From Python: objects, which no file could tell apart.
+_GIVEN = ("federation", "custom_model", "reporter")
 
 
 def train_baselines(
@@ -44,16 +47,44 @@ def train_baselines(
             continue
         own = _options_for(method, asked)
         place = folder / BASELINES_FOLDER / method
-        if resume and (place / RESULT_FILE).exists():
-            _check_same(read_result(place), own, place)
+        finished = resume and (place / RESULT_FILE).exists()
+        if finished and _asked_in(place) == _told(own):
             continue
-        train(out=place, resume=resume, overwrite=overwrite, **own)
+        train(out=place, resume=resume and not finished, overwrite=overwrite or finished, **own)
+        write_file(place / _ASKED_FILE, json.dumps(_told(own)))
 
 
 def baselines_of(folder: Path) -> dict[str, Result]:
     """Those that were trained beside the run in that folder, by method."""
     places = {method: folder / BASELINES_FOLDER / method for method in BASELINES}
     return {m: read_result(place) for m, place in places.items() if (place / RESULT_FILE).exists()}
+
+
+def forget_baselines(folder: Path) -> None:
+    """Takes those of another run out of the folder, and nothing else that may lie there."""
+    for method in BASELINES:
+        place = folder / BASELINES_FOLDER / method
+        for name in (RESULT_FILE, _ASKED_FILE):
+            (place / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody has put something beside them
+            place.rmdir()
+    with contextlib.suppress(OSError):
+        (folder / BASELINES_FOLDER).rmdir()
+
+
+def seen_together(methods: Sequence[str], noise_from_seeds: bool) -> str:
+    """What it costs to show a run and its baselines to the same eyes."""
+    names = " and ".join(NAMES[method] for method in methods)
+    said = f"{names} {'was' if len(methods) == 1 else 'were'} trained beside it on the same records"
+    if noise_from_seeds:
+        return (
+            f"{said}, and from the same seeds: these runs share their noise, so that together they "
+            "promise nothing; never release them together"
+        )
+    return (
+        f"{said}: whoever is shown all of them has seen {len(methods) + 1} runs of that epsilon "
+        "each, which together cost more than one"
+    )
 
 
 def _options_for(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,10 +94,16 @@ def _options_for(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"method": method}
 
 
-def _check_same(finished: Result, asked: Mapping[str, Any], place: Path) -> None:
-    for name, value in asked.items():
-        if name in finished.options and plain(finished.options[name]) != plain(value):
-            raise SilodpError(
-                f"{place} holds a run with another {name} ({finished.options[name]}, not {value}): "
-                "resume with the same options, or start anew with --overwrite."
-            )
+def _told(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Options as a file holds them; None where records or a model were given from Python."""
+    if asked.get("federation") is not None or asked.get("custom_model") is not None:
+        return None
+    return json.loads(json.dumps(plain({n: v for n, v in asked.items() if n not in _GIVEN})))
+
+
+def _asked_in(place: Path) -> Any:
+    """What the baseline there was asked for; what cannot be read equals nothing."""
+    try:
+        return json.loads((place / _ASKED_FILE).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError):
+        return {}

@@ -6,25 +6,26 @@ print(result.mean, result.std)
 """
 
 import math
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from silodp.accounts import account_of, refuse_early
-from silodp.baselines import BASELINES_FOLDER, train_baselines
+from silodp.baselines import forget_baselines, train_baselines
 from silodp.engines.checkpoint import Place
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
+from silodp.methods import get_method
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
 from silodp.privacy.randomness import host_random
 from silodp.privacy.statistics import noisy_metric
 from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter
-from silodp.result import Result
+from silodp.result import FROM_PYTHON, Result
 from silodp.run_results import check_finite, result_of
 from silodp.training_run import TrainingRun, Watch
 
@@ -60,15 +61,16 @@ def run(
     place = _place(out, resume, overwrite)
     if baselines and place is None:
         raise SilodpError("--baselines needs a folder to write to: give --out.")
-    if place is not None and overwrite:
-        # Of another run: they would be taken for this one's.
-        shutil.rmtree(place.folder / BASELINES_FOLDER, ignore_errors=True)
     if baselines and place is not None:
+        (asked,) = grid(options)  # what would be refused is refused before anything is trained
+        get_method(asked.method)
         own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
         train_baselines(run, place.folder, resume, overwrite, **own, **options)
     training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
     check_finite(result)
     if place is not None:
+        if not baselines:  # those of another run would be taken for this one's
+            forget_baselines(place.folder)
         # In this order: whenever the process is killed, the work is in one of the two.
         result.write(place.folder)
     training.close()
@@ -142,7 +144,7 @@ def _trained(
         prepared = prepare(asked, federation, custom_model, watch)
         training = train(prepared, place, watch, keep_models)
     models = training.execution.models or [None] * len(asked)
-    return training, [
+    results = [
         result_of(
             prepared,
             training.federations,
@@ -156,6 +158,9 @@ def _trained(
         )
         for number in range(len(asked))
     ]
+    if federation is not None:
+        results = [replace(one, options=one.options | {"data": FROM_PYTHON}) for one in results]
+    return training, results
 
 
 def train(

@@ -10,8 +10,9 @@ from rich.table import Table
 
 from silodp.cli.options import AsJson, takes_run_options
 from silodp.cli.progress import LiveProgress
-from silodp.cli.run import note_unused, person_text
+from silodp.cli.run import note_unused
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
+from silodp.privacy.person_words import person_in_words
 
 
 @takes_run_options
@@ -99,7 +100,7 @@ def print_plan(content: dict[str, Any]) -> None:
     )
     console.print(f"Shares of epsilon: {_shares(rows)}.")
     if content["person"]:
-        console.print(person_text(content["person"], rows[0]["unit"]))
+        console.print(person_in_words(content["person"], rows[0]["unit"]))
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
         console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
     for warning in content["warnings"]:

@@ -22,6 +22,7 @@ from silodp.cli.terminal import (
 )
 from silodp.errors import SilodpError
 from silodp.options import RunOptions
+from silodp.privacy.person_words import person_in_words
 
 if TYPE_CHECKING:
     from silodp.result import Result
@@ -154,19 +155,9 @@ def print_results(results: "list[Result]") -> None:
         console.print(f"[yellow]Warning:[/] {safe(warning)}.")
     for result in results:
         if result.person is not None:
-            console.print(person_text(result.person, result.privacy[0]["unit"]))
+            console.print(person_in_words(result.person, result.privacy[0]["unit"]))
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
         console.print(f"[dim]Assumed: {safe(assumption)}.[/]")
-
-
-def person_text(person: dict[str, Any], unit: str) -> str:
-    """What adds up for somebody in several silos."""
-    who = f"Somebody who is in up to {person['silos']} silos"
-    if unit == "record":
-        who += " (with one record in each)"
-    if person["epsilon"] in (math.inf, "inf"):
-        return f"{who}: no guarantee, because not every silo is private."
-    return f"{who}: epsilon {person['epsilon']:.4g} at delta {person['delta']:.3g}."
 
 
 def describe(result: "Result") -> str:

@@ -97,7 +97,9 @@ def card_of(
             **privacy,
             "in_several_silos": result.person,
             "assumptions": result.assumptions,
-            "meaning": meaning_of_privacy(privacy, begun["uncovered"]),
+            "meaning": meaning_of_privacy(
+                privacy, begun["uncovered"], result.options.get("entropy") == "seed"
+            ),
         },
         "versions": result.versions,
     }

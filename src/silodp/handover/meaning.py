@@ -27,7 +27,9 @@ def meaning_of_test(metric: str, noisy: bool) -> str:
     return f"{what} on this silo's test records, {how}."
 
 
-def meaning_of_privacy(privacy: Mapping[str, Any], uncovered: Sequence[str]) -> list[str]:
+def meaning_of_privacy(
+    privacy: Mapping[str, Any], uncovered: Sequence[str], noise_from_seed: bool
+) -> list[str]:
     """What a holder of the file may rely on, one sentence after another."""
     others = (
         "Records of other silos had their part in it by what those silos sent: they are protected "
@@ -47,6 +49,13 @@ def meaning_of_privacy(privacy: Mapping[str, Any], uncovered: Sequence[str]) -> 
         "silo, whoever gets the model and whatever is worked out from it."
     )
     sentences = [promised, others]
+    if noise_from_seed:
+        sentences.insert(
+            0,
+            "This is a model of an experiment: its noise came from the seed that this card tells, "
+            "and whoever knows the seed knows the noise. What follows would hold for secret noise: "
+            "train with a ledger, or with entropy os, before you give a model away.",
+        )
     if not privacy["proven"]:
         sentences.insert(1, "This is not proven: see unproven.")
     sentences.append(

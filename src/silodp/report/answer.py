@@ -3,16 +3,16 @@
 import math
 from collections.abc import Sequence
 
-from silodp.baselines import BASELINES
+from silodp.baselines import BASELINES, NAMES
 from silodp.figures.looks import Look, look_of
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
-from silodp.report.gains import CLEARLY, Gain, gains_by_silo, overall
+from silodp.report.gains import CHANCE, Gain, gains_by_silo, overall
 from silodp.report.inputs import Run
 from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
 from silodp.result import AT_SITES, Result
 
-WHAT = {"local": "local training", "fedavg": "FedAvg"}
+WHAT = NAMES
 
 
 def method_name(result: Result) -> str:
@@ -90,44 +90,52 @@ def _of_all(run: Run) -> str:
         if other := run.baselines.get(method):
             found = overall(result, other)
             theirs = f"{WHAT[method]} ({measured(other.mean, other.metric)})"
-            told.append(
-                f"{how_much(found, result.metric)} than {theirs}{_certainty(found, result)}"
-            )
+            told.append(f"{how_much(found, result.metric)} {theirs}{_certainty(found, result)}")
     return f"Over all silos its test {what} is {own}: {', and '.join(told)}."
 
 
 def how_much(found: Gain, metric: str) -> str:
-    """Such as "12 % lower (better)"."""
+    """Such as "12 % lower (better) than"."""
+    if found.mean == 0:
+        return "the same as"
     if metric == "mse":
         way = "lower (better)" if found.mean > 0 else "higher (worse)"
-        return f"{percent(abs(found.mean))} {way}"
+        return f"{percent(abs(found.mean))} {way} than"
     way = "higher (better)" if found.mean > 0 else "lower (worse)"
-    return f"{100 * abs(found.mean):.1f} points {way}"
+    return f"{100 * abs(found.mean):.1f} points {way} than"
 
 
 def _certainty(found: Gain, result: Result) -> str:
     seeds = len(result.test["per_seed"])
+    if found.mean == 0:
+        return ""
     if math.isnan(found.error):
         return f", by {count(seeds, 'seed')}: too few to tell it from chance"
     if not found.clear:
-        return f", which may be chance: it is within {CLEARLY:g} standard errors over {seeds} seeds"
+        return f", which may be chance (over {seeds} seeds, Student's t at {percent(CHANCE)})"
     return ""
 
 
 def _of_silos(result: Result, other: Result, method: str) -> str:
     gains = gains_by_silo(result, other)
     better, worse = sum(g.mean > 0 for g in gains), sum(g.mean < 0 for g in gains)
-    said = f"Against {WHAT[method]}, {count(better, 'silo')} gain and {worse:,} lose"
+    said = f"Against {WHAT[method]}, {count(better, 'silo gains', 'silos gain')} and {worse:,} lose"
     if math.isnan(gains[0].error):
-        return (
-            f"{said}; over {count(len(result.test['per_seed']), 'seed')} single silos vary a lot."
-        )
+        seeds = count(len(result.test["per_seed"]), "seed")
+        return f"{said}; over {seeds} single silos vary a lot."
     clear = sum(g.mean > 0 and g.clear for g in gains)
     clear_loss = sum(g.mean < 0 and g.clear for g in gains)
+    expected = CHANCE / 2 * len(gains)  # to either side
+    by_chance = f" (by chance alone, about {expected:.0f} would do either)" if expected >= 1 else ""
     return (
-        f"{said}; clearly so (by more than {CLEARLY:g} standard errors over seeds), {clear:,} gain "
-        f"and {clear_loss:,} lose."
+        f"{said}; clearly so (over seeds, Student's t at {percent(CHANCE)}), {clear:,} gain and "
+        f"{clear_loss:,} lose{by_chance}."
     )
+
+
+def noise_from_seeds(result: Result) -> bool:
+    """Whether whoever knows the seed knows the noise: an experiment, which promises nobody."""
+    return result.options.get("entropy") == "seed" and any(map(math.isfinite, result.epsilons))
 
 
 def privacy_sentence(result: Result) -> str:
@@ -138,11 +146,18 @@ def privacy_sentence(result: Result) -> str:
     protected = {"record": "each single record", "subject": "each person with all their records"}
     whom = protected.get(result.privacy[0]["unit"], "each record")
     said = f"Privacy of {whom}: {epsilon_range(spent)}, {delta_range(result)}"
-    if any(math.isinf(epsilon) for epsilon in spent):
-        without = sum(math.isinf(epsilon) for epsilon in spent)
-        said += f"; {count(without, 'silo has', 'silos have')} none"
-    reasons = unproven_reasons(result)
-    return f"{said}. {'It is NOT proven for what the run did.' if reasons else 'Proven.'}"
+    if without := without_privacy(result):
+        said += f"; but {count(without, 'silo has', 'silos have')} no privacy at all"
+    if unproven_reasons(result):
+        return f"{said}. It is NOT proven for what the run did."
+    if noise_from_seeds(result):
+        return f"{said}. Proven for secret noise; this run's came from seeds: an experiment."
+    return f"{said}. Proven."
+
+
+def without_privacy(result: Result) -> int:
+    """How many silos have no budget."""
+    return sum(math.isinf(epsilon) for epsilon in result.epsilons)
 
 
 def epsilon_range(spent: Sequence[float]) -> str:

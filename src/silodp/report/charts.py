@@ -75,7 +75,7 @@ def figure(
 
 def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, alt: str) -> Html:
     """Lines over rounds, with bands."""
-    low, high, log = _range([p for line in lines for p in line.points], metric)
+    low, high, log = _range(lines, metric)
     rounds = [p.x for line in lines for p in line.points]
 
     def draw(width: int) -> Html:
@@ -90,15 +90,13 @@ def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, al
 
     several = any(p.std > 0 for line in lines for p in line.points)
     looks = [line.look for line in lines]
-    return figure(title, both_widths(draw), looks=looks, bands=several)
+    return figure(title, both_widths(draw), looks=looks, bands=several, below=_beyond(lines, high))
 
 
-def tradeoff_chart(
-    title: str, lines: Sequence[Line], metric: str, alt: str, below: Html | None = None
-) -> Html:
+def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> Html:
     """The metric over budgets, on a log axis; without privacy is at the far right."""
     points = [p for line in lines for p in line.points]
-    low, high, log = _range(points, metric)
+    low, high, log = _range(lines, metric)
     budgets = sorted({p.x for p in points})
     finite = [b for b in budgets if math.isfinite(b)]
     # Half a step beyond the largest budget, so that nothing seems to be measured in between.
@@ -123,7 +121,16 @@ def tradeoff_chart(
 
     several = any(p.std > 0 for line in lines for p in line.points)
     looks = [line.look for line in lines]
-    return figure(title, both_widths(draw), looks=looks, bands=several, below=below)
+    return figure(title, both_widths(draw), looks=looks, bands=several, below=_beyond(lines, high))
+
+
+def _beyond(lines: Sequence[Line], high: float) -> Html | None:
+    """What the drawing leaves out."""
+    number = sum(p.y > high for line in lines for p in line.points)
+    if not number:
+        return None
+    said = "point lies above the drawing and is" if number == 1 else "points lie above it and are"
+    return tag("p", f"{number} {said} read at its upper edge.", class_="note")
 
 
 class Dot(NamedTuple):
@@ -353,8 +360,12 @@ def _frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
     )
 
 
-def _range(points: Sequence[drawing.Point], metric: str) -> tuple[float, float, bool]:
-    """From where to where the metric's axis goes, and whether it is a log axis."""
+def _range(lines: Sequence[Line], metric: str) -> tuple[float, float, bool]:
+    """From where to where the metric's axis goes, and whether it is a log axis.
+
+    Of every line, the best point is inside.
+    """
+    points = [p for line in lines for p in line.points]
     low = min(p.y - p.std for p in points)
     high = max(p.y + p.std for p in points)
     if metric == "accuracy":
@@ -362,7 +373,8 @@ def _range(points: Sequence[drawing.Point], metric: str) -> tuple[float, float, 
         return max(0.0, low - pad), min(1.0, high + pad), False
     least = min(p.y for p in points)
     low = max(low, 0.5 * least)
-    high = min(high, max(_MOST_OF_LEAST * least, 1.2 * low))
+    worst = max(min(p.y for p in line.points) for line in lines)
+    high = min(high, max(_MOST_OF_LEAST * least, 1.2 * low, 1.1 * worst))
     if not high > low:
         return 0.9 * low - 1e-12, 1.1 * high + 1e-12, False
     log = low > 0 and high > 1.6 * low
@@ -383,7 +395,12 @@ def _gain(tick: float, metric: str) -> str:
 
 
 def _name(name: str, width: int) -> str:
-    return shown(name, _LONGEST_NAME if width == drawing.WIDE else 15)
+    """Cut in the middle: names that begin alike often end otherwise."""
+    name, longest = shown(name, None), _LONGEST_NAME if width == drawing.WIDE else 15
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[: longest - 1 - half]}…{name[-half:]}"
 
 
 def _room(names: Sequence[str], width: int) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from silodp.result import Result
 
-CLEARLY = 2.0  # standard errors
+CHANCE = 0.05  # with which what is no difference at all is called clear
 _LEAST_SEEDS = 3  # for a standard error that means anything
 
 
@@ -19,15 +20,20 @@ class Gain:
     Attributes:
       mean: of errors, the part that is gone; of accuracies, what was added. Above 0 is better.
       error: its standard error over seeds; NaN with fewer than three.
+      seeds: how many.
     """
 
     mean: float
     error: float
+    seeds: int
 
     @property
     def clear(self) -> bool:
-        """Whether chance is an unlikely reason."""
-        return abs(self.mean) > CLEARLY * self.error  # never so if the error is not known
+        """Whether chance is an unlikely reason: by Student's t over seeds, which are few."""
+        if math.isnan(self.error):
+            return False
+        quantile = float(student_t.ppf(1 - CHANCE / 2, self.seeds - 1))
+        return abs(self.mean) > quantile * self.error
 
 
 def gain(own: Sequence[float], other: Sequence[float], metric: str) -> Gain:
@@ -39,8 +45,9 @@ def gain(own: Sequence[float], other: Sequence[float], metric: str) -> Gain:
         scale = 1.0
     mean = float(better.mean()) / scale
     if len(better) < _LEAST_SEEDS:
-        return Gain(mean, math.nan)
-    return Gain(mean, float(better.std(ddof=1)) / math.sqrt(len(better)) / scale)
+        return Gain(mean, math.nan, len(better))
+    error = float(better.std(ddof=1)) / math.sqrt(len(better)) / scale
+    return Gain(mean, error, len(better))
 
 
 def gains_by_silo(own: Result, other: Result) -> list[Gain]:

@@ -1,5 +1,6 @@
 """The part of a report about a silo's ledger, in the words of a data protection officer."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,10 @@ def ledgers_section(
     """All ledgers: the bars (unless a run shows them), then each in full if they are not many."""
     title = "Privacy ledger" if len(ledgers) == 1 else "Privacy ledgers"
     intro = (
-        "A ledger notes every release that was made from a silo's records before it is made, and "
-        "refuses those that would exceed what the silo allowed. Its entries are chained by hashes: "
-        "one that was changed or taken out would show."
+        "A ledger notes what is charged to it for releases from a silo's records, before they are "
+        "made, and refuses what would exceed the silo's allowance. It knows of nothing else. Its "
+        "entries are chained by hashes: one that was changed or taken out shows; an older copy of "
+        "the whole file shows against a head that was noted elsewhere."
     )
     parts: list[Html] = [tag("h2", title, id="ledgers"), tag("p", intro)]
     if with_bars:
@@ -86,11 +88,12 @@ def _ledger(ledger: Ledger, left: Mapping[str, Any]) -> Html:
         parts.append(tag("p", _state(left, one), class_="headline"))
         parts.append(tag("h4", "What all of it together could tell an attacker"))
         parts.append(
-            meaning.explained(
-                left["spent_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
-            )
+            meaning.explained(_true(left), left["lifetime_delta"], ledger.unit, ledger.relation)
             if left["runs"]
-            else tag("p", "Nothing was released yet: an attacker can only guess.")
+            else tag(
+                "p",
+                "Nothing was charged to this ledger yet: it knows of no release.",
+            )
         )
         parts.append(
             folded(
@@ -113,12 +116,24 @@ def _ledger(ledger: Ledger, left: Mapping[str, Any]) -> Html:
     return tag("article", parts)
 
 
+def _true(left: Mapping[str, Any]) -> float:
+    """What was spent, where it is known: beyond the allowance no number is promised."""
+    spent = left["spent_epsilon"]
+    return spent if spent <= left["lifetime_epsilon"] else math.inf
+
+
 def _state(left: Mapping[str, Any], one: str) -> str:
+    lifetime, spent = left["lifetime_epsilon"], left["spent_epsilon"]
+    allowed = f"the {budget(lifetime)} that this silo allows in its lifetime, for each {one}"
+    delta = f"(delta {small(left['lifetime_delta'])})"
+    if spent > lifetime:  # not by this program: it refuses
+        return (
+            f"{count(left['runs'], 'run')} spent MORE than {allowed} {delta}. How much more is not "
+            "known. Ask who wrote this ledger."
+        )
     return (
-        f"{count(left['runs'], 'run')} spent epsilon {budget(left['spent_epsilon'])} of the "
-        f"{budget(left['lifetime_epsilon'])} that this silo allows in its lifetime, for each {one} "
-        f"(delta {small(left['lifetime_delta'])}). There is room for one more run of epsilon "
-        f"{budget(left['remaining_epsilon'])}."
+        f"{count(left['runs'], 'run')} spent epsilon {budget(spent)} of {allowed} {delta}. There "
+        f"is room for one more run of epsilon {budget(left['remaining_epsilon'])}."
     )
 
 

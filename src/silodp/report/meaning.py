@@ -19,7 +19,7 @@ def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
     if math.isinf(epsilon):
         return tag(
             "p",
-            f"No budget was set (epsilon is infinite): nothing is promised. Whoever sees what was "
+            f"Nothing is promised (no epsilon bounds it). Whoever sees what was "
             f"released may find out with certainty whether a {one} took part.",
         )
     asks = (
@@ -33,6 +33,11 @@ def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
         f"An attacker who accuses 1 of 100 wrongly finds at most {of_hundred(hits)} of 100 who "
         "did take part (with no release at all, guessing finds 1)."
     )
+    if relation != "add-remove":
+        found = (
+            "An attacker who takes the first version for the second 1 time of 100 recognises the "
+            f"second at most {of_hundred(hits)} times of 100 (with no release at all, 1 time)."
+        )
     if hits > 0.9:
         found += (
             " That is no protection against this attacker in the worst case: the promise at this "

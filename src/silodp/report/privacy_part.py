@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from silodp.baselines import SEEN_TOGETHER
+from silodp.baselines import seen_together
 from silodp.names import shown
+from silodp.privacy.attacker import guessed_right
+from silodp.privacy.person_words import person_in_words
 from silodp.report import answer, charts, meaning, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
@@ -17,67 +19,96 @@ from silodp.report.numbers import (
 from silodp.report.tables import Cell, folded
 from silodp.result import Result
 
+Left = Mapping[str, Mapping[str, Any]]
+"""By silo, what its ledger says (`spending.remaining`)."""
 
-def privacy_part(run: Run, left: Mapping[str, Mapping[str, Any]]) -> Html:
+
+class Promise(NamedTuple):
+    """What some of the silos are promised alike."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    relation: str
+
+    @property
+    def guessed(self) -> float:
+        """How often the best attack is right."""
+        return 1.0 if math.isinf(self.epsilon) else guessed_right(self.epsilon, self.delta)
+
+
+def privacy_part(run: Run, left: Left | None) -> Html:
     """What was spent, what that means, and what it takes for granted."""
     result = run.result
-    budgets = [p for p in result.privacy if math.isfinite(p["epsilon"])]
     parts: list[Html | None] = [_budgets(result, left)]
-    if not budgets:
-        return joined(parts, meaning.explained(math.inf, 1.0, "record", "add-remove"))
-    if reasons := answer.unproven_reasons(result):
-        told = (
-            "What follows would hold if epsilon were proven for what the run did. It is not, for "
-            f"{count(len(reasons), 'reason')} told at the top."
-        )
-        parts.append(tag("p", tag("strong", told)))
-    weakest = max(budgets, key=lambda p: p["epsilon"])
-    strictest = min(budgets, key=lambda p: p["epsilon"])
-    parts.append(tag("h4", f"What this means for {_silo_of(weakest, budgets, 'largest')}"))
-    parts.append(_explained(weakest))
-    if budget(strictest["epsilon"]) != budget(weakest["epsilon"]):
-        said = f"For {_silo_of(strictest, budgets, 'strictest')}"
-        parts.append(folded(said, _explained(strictest)))
-    epsilons = [p["epsilon"] for p in budgets]
-    parts.append(meaning.guessing_chart(epsilons, max(p["delta"] for p in budgets)))
+    if doubt := _doubt(result):
+        parts.append(tag("p", tag("strong", doubt)))
+    promises = _promises(result)
+    weakest, strictest = promises[0], promises[-1]
+    heading = f"What this means for {_whom(promises, 0, result)}"
+    parts += [tag("h4", heading), meaning.explained(*weakest[0])]
+    if len(promises) > 1:
+        said = f"For {_whom(promises, len(promises) - 1, result)}"
+        parts.append(folded(said, meaning.explained(*strictest[0])))
+    budgets = [promise for promise, _ in promises if math.isfinite(promise.epsilon)]
+    if budgets:
+        epsilons = [promise.epsilon for promise in budgets]
+        parts.append(meaning.guessing_chart(epsilons, max(p.delta for p in budgets)))
     if result.person is not None:
-        parts.append(tag("p", _person(result.person)))
-    taken_for_granted = [*result.assumptions, *([SEEN_TOGETHER] if run.baselines else [])]
-    if taken_for_granted:
-        taken = tag(
-            "ul", [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in taken_for_granted]
-        )
-        parts.append(tag("h4", "What the promise takes for granted"))
-        parts.append(taken)
+        parts.append(tag("p", person_in_words(result.person, result.privacy[0]["unit"])))
+    taken = list(result.assumptions)
+    if run.baselines and budgets:
+        taken.append(seen_together(list(run.baselines), answer.noise_from_seeds(result)))
+    if taken:
+        items = [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in taken]
+        parts += [tag("h4", "What the promise takes for granted"), tag("ul", items)]
     return joined(parts)
 
 
-def _explained(privacy: Mapping[str, Any]) -> Html:
-    return meaning.explained(
-        privacy["epsilon"], privacy["delta"], privacy["unit"], privacy["relation"]
-    )
+def _doubt(result: Result) -> str | None:
+    """Why what follows may not hold for what the run did."""
+    if reasons := answer.unproven_reasons(result):
+        return (
+            "What follows would hold if epsilon were proven for what the run did. It is not, for "
+            f"{count(len(reasons), 'reason')} told at the top."
+        )
+    if answer.noise_from_seeds(result):
+        return (
+            "What follows holds for secret noise. Here it came from seeds, which whoever has this "
+            "result knows: this run is an experiment, and no release (--entropy os, or --ledger, "
+            "draw secret noise)."
+        )
+    return None
 
 
-def _silo_of(privacy: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]], which: str) -> str:
-    same = sum(budget(p["epsilon"]) == budget(privacy["epsilon"]) for p in budgets)
-    if same == len(budgets):
-        return "each silo" if same > 1 else f"silo {shown(privacy['silo'])}"
-    if same > 1:
-        return f"the {same} silos with the {which} budget"
-    return f"silo {shown(privacy['silo'])}, which has the {which} budget"
+def _promises(result: Result) -> list[tuple[Promise, list[str]]]:
+    """What silos are promised, and which silos; the weakest promise first."""
+    found: dict[tuple[str, ...], tuple[Promise, list[str]]] = {}
+    for p in result.privacy:
+        promise = Promise(p["epsilon"], p["delta"], p["unit"], p["relation"])
+        # Noise is calibrated to a little below the budget: digits beyond the third say nothing.
+        key = (budget(promise.epsilon), small(promise.delta), promise.unit, promise.relation)
+        kept, silos = found.get(key, (promise, []))
+        weaker = max(kept, promise, key=lambda one: one.guessed)
+        found[key] = (weaker, [*silos, p["silo"]])
+    return sorted(found.values(), key=lambda pair: -pair[0].guessed)
 
 
-def _person(person: Mapping[str, Any]) -> str:
-    who = f"Somebody who is in up to {person['silos']} silos"
-    if not math.isfinite(person["epsilon"]):
-        return f"{who} has no guarantee, because not every silo is private."
-    return f"{who} has epsilon {person['epsilon']:.4g} at delta {small(person['delta'])} over all."
+def _whom(promises: Sequence[tuple[Promise, list[str]]], place: int, result: Result) -> str:
+    silos = promises[place][1]
+    if len(silos) == len(result.privacy):
+        return "each silo" if len(silos) > 1 else f"silo {shown(silos[0])}"
+    which = "weakest" if place == 0 else "strictest"
+    if len(silos) > 1:
+        return f"the {len(silos):,} silos with the {which} promise"
+    return f"silo {shown(silos[0])}, which has the {which} promise"
 
 
-def _budgets(result: Result, left: Mapping[str, Mapping[str, Any]]) -> Html | None:
-    if not any(math.isfinite(epsilon) for epsilon in result.epsilons):
+def _budgets(result: Result, left: Left | None) -> Html | None:
+    finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
+    if not finite:
         return None
-    counted = [left[p["silo"]] for p in result.privacy if p["silo"] in left]
+    counted = [left[p["silo"]] for p in result.privacy if p["silo"] in left] if left else []
     if counted:
         return lifetime_bars(counted)
     bars = []
@@ -85,24 +116,30 @@ def _budgets(result: Result, left: Mapping[str, Mapping[str, Any]]) -> Html | No
     if len(silos) > charts.MOST_ROWS:
         silos.sort(key=lambda p: p["epsilon"])
     for p in silos:
-        finite = math.isfinite(p["epsilon"])
-        said = f"epsilon {budget(p['epsilon'])}, delta {small(p['delta'])}" if finite else "none"
-        parts = [("c-blue", p["epsilon"] if finite else 0.0)]
-        bars.append(charts.Bar(p["silo"], parts, f"{shown(p['silo'])}: {said}"))
+        if math.isfinite(p["epsilon"]):
+            said = f"epsilon {budget(p['epsilon'])}, delta {small(p['delta'])}"
+            part = ("c-blue", p["epsilon"])
+        else:  # beyond every axis
+            said, part = "no privacy at all", ("c-vermillion", 1.04 * max(finite))
+        bars.append(charts.Bar(p["silo"], [part], f"{shown(p['silo'])}: {said}"))
+    legend = []
+    if len(finite) < len(bars):
+        legend = [("c-blue", "epsilon"), ("c-vermillion", "no privacy at all: no limit")]
+    note = (
+        "No ledger was given: what earlier runs spent on the same records is not in these bars. "
+        "With --ledger, runs are charged to each silo's ledger, and this report shows what is left."
+        if left is None
+        else "The ledgers that were given are not of these silos."
+    )
     return joined(
         charts.bars_chart(
             "What each silo spent in this run",
             bars,
             "epsilon",
-            f"Budgets of {len(bars)} silos: {answer.epsilon_range(result.epsilons)}",
+            f"Budgets of {len(bars)} silos: {answer.epsilon_range(finite)}",
+            legend=legend,
         ),
-        tag(
-            "p",
-            "No ledger was given: what earlier runs spent on the same records is not in these "
-            "bars. With --ledger, runs are charged to each silo's ledger, and this report shows "
-            "what is left.",
-            class_="note",
-        ),
+        tag("p", note, class_="note"),
     )
 
 

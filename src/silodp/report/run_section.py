@@ -1,8 +1,6 @@
 """The part of a report about one run: the answer, then what stands behind it."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from silodp.baselines import BASELINES
 from silodp.names import shown
@@ -15,23 +13,24 @@ from silodp.report.inputs import Run
 from silodp.report.numbers import (
     MINUS,
     budget,
+    count,
     measured,
     percent,
 )
-from silodp.report.privacy_part import privacy_part
+from silodp.report.privacy_part import Left, privacy_part
 from silodp.report.relations import relations_of
 from silodp.report.settings_part import settings_part
 from silodp.report.silos_part import silos_part
 from silodp.result import Result
 
 
-def run_section(run: Run, number: int, left: Mapping[str, Mapping[str, Any]]) -> Html:
+def run_section(run: Run, number: int, left: Left | None) -> Html:
     """All about one run.
 
     Args:
       run: and its baselines.
       number: of the section, for addresses within the page.
-      left: by silo, what its ledger says (`spending.remaining`), where it is known.
+      left: by silo, what its ledger says; None if no ledgers were given.
     """
     result = run.result
     return tag(
@@ -59,6 +58,8 @@ def name_of_run(run: Run) -> str:
     result = run.result
     finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
     budgets = answer.epsilon_range(finite).split(",")[0] if finite else "no privacy"
+    if finite and len(finite) < len(result.epsilons):
+        budgets += " or none"
     return f"{shown(result.data)}, {method_name(result)}, {budgets}"
 
 
@@ -75,6 +76,7 @@ def _tiles(run: Run) -> Html:
     if finite:
         low, high = budget(min(finite)), budget(max(finite))
         said = low if low == high else f"{low} to {high}"
+        said += " or none" if answer.without_privacy(result) else ""
         tiles.append(_tile("epsilon", said, _proven(result)))
     else:
         tiles.append(_tile("epsilon", "none", "not private"))
@@ -92,6 +94,8 @@ def _tile(name: str, value: str, note: str) -> Html:
 
 
 def _gain_words(found: Gain, result: Result) -> tuple[str, str]:
+    if found.mean == 0:
+        return "0", "the same"
     sign = MINUS if (found.mean > 0) == (result.metric == "mse") else "+"
     size = abs(found.mean)
     value = f"{sign}{percent(size)}" if result.metric == "mse" else f"{sign}{100 * size:.1f} points"
@@ -102,7 +106,11 @@ def _gain_words(found: Gain, result: Result) -> tuple[str, str]:
 
 
 def _proven(result: Result) -> str:
-    return "NOT proven, see below" if answer.unproven_reasons(result) else "proven"
+    if answer.unproven_reasons(result):
+        return "NOT proven, see below"
+    if without := answer.without_privacy(result):
+        return f"{count(without, 'silo has', 'silos have')} no privacy"
+    return "an experiment: noise from seeds" if answer.noise_from_seeds(result) else "proven"
 
 
 def _warnings(run: Run) -> Html | None:
@@ -114,6 +122,16 @@ def _warnings(run: Run) -> Html | None:
     told += [f"{warning.rstrip('.')}." for warning in result.warnings]
     if missing := answer.missing_baselines(run):
         told.append(missing)
+    if 0 < (without := answer.without_privacy(result)) < len(result.epsilons):
+        told.append(
+            f"{count(without, 'silo has', 'silos have')} no privacy at all: what is said of "
+            "budgets here is about the others."
+        )
+    if result.options.get("metric_share"):
+        told.append(
+            "Test metrics carry noise that is paid for out of epsilon, and each record's error is "
+            "bounded in them: they, and the gains worked out from them, are that uncertain."
+        )
     if result.tuning is not None:
         told.append(
             "Hyperparameters were tuned, and the tuning is part of epsilon: see the settings below."

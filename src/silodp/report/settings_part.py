@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from silodp.options import RunOptions
@@ -12,7 +12,7 @@ from silodp.report.numbers import (
     duration,
 )
 from silodp.report.tables import folded
-from silodp.result import AT_SITES, Result
+from silodp.result import AT_SITES, FROM_PYTHON, Result
 
 
 def settings_part(result: Result) -> Html:
@@ -43,13 +43,23 @@ def _again(result: Result) -> list[Html]:
             "Trained across sites: the coordinator asks for it again with silodp federation submit."
         )
         return [tag("p", said)]
-    said = "The command that gives this result again:"
+    if result.options.get("data") == FROM_PYTHON or result.options.get("model") == "custom":
+        said = (
+            "Asked for from Python, with records or a model given there: no command does it again."
+        )
+        return [tag("p", said)]
+    said = "The command that gives this result again, from where its files are:"
     if result.options.get("entropy") == "os":
         said = (
             "The command that asks for the same again. Its noise is drawn anew, so that numbers "
             "will differ, and it costs its epsilon again:"
         )
-    return [tag("p", said), _command(command_of(result))]
+    parts = [tag("p", said), _command(command_of(result))]
+    if isinstance(result.options.get("silo_lam"), Mapping):
+        parts.append(
+            tag("p", "FILE holds the silos' own lambdas, listed in the settings as silo_lam.")
+        )
+    return parts
 
 
 def _command(command: str) -> Html:
@@ -58,29 +68,39 @@ def _command(command: str) -> Html:
 
 
 def command_of(result: Result) -> str:
-    """The run as one would ask for it: what is not a default."""
-    defaults = {
-        option.name: option.default
-        for option in fields(RunOptions)
-        if option.default is not MISSING
-    }
-    given = []
-    for name, value in result.options.items():
-        if name in ("data", "method") or value is None or value == defaults.get(name):
+    """The run as one would ask for it: what is not a default.
+
+    Only what is an option of ours: a result from elsewhere puts no other words into a command.
+    """
+    words = ["silodp", "run" if result.tuning is None else "tune"]
+    words += ["--data", result.options.get("data") or result.data, "--method", result.method]
+    for option in fields(RunOptions):
+        value = result.options.get(option.name)
+        if option.name in ("data", "method") or value is None or value == option.default:
             continue
-        if isinstance(value, Mapping):  # of silos or of a method: a file, or name=number
-            said = ",".join(f"{key}={number}" for key, number in value.items())
-            given.append(("silo-lam", "FILE") if name == "silo_lam" else (name, said))
-        elif value is True:
-            given.append((name, None))
-        else:
-            given.append((name, str(value)))
-    command = "tune" if result.tuning is not None else "run"
-    words = ["silodp", command, "--data", result.options.get("data") or result.data]
-    words += ["--method", result.method]
-    for name, value in given:
-        words += [f"--{name.replace('_', '-')}", *([] if value is None else [value])]
-    return " ".join(shlex.quote(str(word)) for word in words)
+        words.append(f"--{option.name.replace('_', '-')}")
+        if option.name == "silo_lam":
+            words.append("FILE")
+        elif isinstance(value, Mapping):
+            words.append(_pairs(value))
+        elif value is not True:
+            words.append(str(value))
+    return " ".join(shlex.quote(str(word)) for word in (*words, *_tuned(result.tuning or {})))
+
+
+def _tuned(tuning: Mapping[str, Any]) -> list[str]:
+    """What was asked of `silodp tune` besides."""
+    words = []
+    for name, values in tuning.get("grid", {}).items():
+        words += ["--try", f"{name}={','.join(map(str, values))}"]
+    for name in ("trials", "eta", "score", "score_fraction", "pivot_noise"):
+        if tuning.get(name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(tuning[name])]
+    return words
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 def _plain(value: Any) -> str:

@@ -22,12 +22,6 @@ from silodp.report.numbers import (
 from silodp.report.tables import Cell, folded
 from silodp.result import Result
 
-_ENDS = tag(
-    "p",
-    "Local training: each silo alone, with its own records. FedAvg: one model for all silos.",
-    class_="note",
-)
-
 
 def silos_part(run: Run) -> Html:
     """Each silo against local training and FedAvg: a chart and a table."""
@@ -52,7 +46,20 @@ def silos_part(run: Run) -> Html:
     listed = _silo_table(run, others, gains)
     if len(result.per_silo) > charts.MOST_ROWS:
         listed = folded(f"All {len(result.per_silo):,} silos as a table", listed)
-    return joined(drawn, listed)
+    return joined(drawn, _ends(run), listed)
+
+
+def _ends(run: Run) -> Html | None:
+    """What silos are measured against, and where that comes from."""
+    if not run.baselines:
+        return None
+    what = {"local": "each silo alone, with its own records", "fedavg": "one model for all silos"}
+    said = [
+        f"{WHAT[m][:1].upper()}{WHAT[m][1:]}: {what[m]} (from {shown(str(run.sources[m]), 80)})."
+        for m in BASELINES
+        if m in run.baselines
+    ]
+    return tag("p", " ".join(said), class_="note")
 
 
 def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]) -> Html:
@@ -74,7 +81,7 @@ def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, li
     sorted_by = f", the largest gain over {WHAT[others[0][0]]} first" if others else ""
     title = f"Each silo's test metric{sorted_by}"
     drawn = charts.rows_of_dots(title, rows, result.metric, _alt_silos(run))
-    return joined(drawn, _ENDS if others else None)
+    return drawn
 
 
 def _alt_silos(run: Run) -> str:

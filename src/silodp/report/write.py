@@ -71,13 +71,11 @@ def report_page(
     runs, sweeps = read_inputs([Path(folder) for folder in folders])
     ledgers = read_ledgers(Path(ledger), silo) if ledger is not None else []
     done = iter(range(1, len(ledgers) + 1))
-    left = (
-        what_is_left(
+    left = None
+    if ledger is not None:
+        left = what_is_left(
             Path(ledger), ledgers, lambda: tell("reading ledgers", next(done), len(ledgers))
         )
-        if ledger is not None
-        else {}
-    )
     parts = []
     for number, sweep in enumerate(sweeps):
         name = f"Sweep {shown(sweep.folder.name)}"
@@ -91,8 +89,11 @@ def report_page(
     beside = [Part("runs", "All runs", runs_section(runs))] if len(runs) > 1 else []
     # The answer first: of one run and what it is compared with, that is the run itself.
     parts += full + beside if len(full) == 1 else beside + full
-    if ledgers:
-        parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left, with_bars=not runs)))
+    if left is not None:
+        # Where a run shows its silos' bars, they need not be drawn twice.
+        shown_by_runs = {p["silo"] for run in told for p in run.result.privacy}
+        others = not left.keys() <= shown_by_runs
+        parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left, with_bars=others)))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     about = (
         f"Made {now} by silodp {version('silodp')}, from {_sources(runs, sweeps, len(ledgers))}."

@@ -169,6 +169,7 @@ def _tuned(
     by_silo = evaluated(job, models, loaded.federations)
     watch.stage("comparing costs")
     about |= _described(prepared, tuning, own, chosen, bool(training.secret))
+    about["score_fraction"] = score_fraction
     about["costs"] = costs_of(prepared, loaded.federations[0].unit_counts, own.shape[-1])
     if compare:
         about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
