@@ -458,7 +458,18 @@ def test_colours_have_contrast(scheme):
         for behind in ("page", "raised"):
             assert _contrast(colours[name], colours[behind]) >= 4.5, (name, behind)
     assert _contrast(colours["ink"], colours["warn-page"]) >= 4.5
-    marks = ("black", "grey", "blue", "sky", "vermillion", "green", "purple", "orange", "rule")
+    marks = (
+        "black",
+        "grey",
+        "blue",
+        "sky",
+        "vermillion",
+        "green",
+        "purple",
+        "orange",
+        "rule",
+        "rest",
+    )
     for name in marks:
         assert _contrast(colours[name], colours["page"]) >= 3, name
 

@@ -112,7 +112,7 @@ def _certainty(found: Gain, result: Result) -> str:
     if math.isnan(found.error):
         return f", by {count(seeds, 'seed')}: too few to tell it from chance"
     if not found.clear:
-        return f", which may be chance (over {seeds} seeds, Student's t at {percent(CHANCE)})"
+        return f", which may be chance (over {seeds} seeds, Student's t at {100 * CHANCE:g} %)"
     return ""
 
 
@@ -128,7 +128,7 @@ def _of_silos(result: Result, other: Result, method: str) -> str:
     expected = CHANCE / 2 * len(gains)  # to either side
     by_chance = f" (by chance alone, about {expected:.0f} would do either)" if expected >= 1 else ""
     return (
-        f"{said}; clearly so (over seeds, Student's t at {percent(CHANCE)}), {clear:,} gain and "
+        f"{said}; clearly so (over seeds, Student's t at {100 * CHANCE:g} %), {clear:,} gain and "
         f"{clear_loss:,} lose{by_chance}."
     )
 
