@@ -666,7 +666,7 @@ def test_baselines_of_other_data_are_not_taken(tmp_path):
     )
     page = page_of(tmp_path)
     assert "than alone" not in page.text
-    assert page.text.count("1 setting; 1 budget.") == 2  # nor do they share a table
+    assert page.text.count("1 setting; 1 budget;") == 2  # nor do they share a table
 
 
 def test_of_several_baselines_the_best_is_taken_and_named(tmp_path):
