@@ -8,7 +8,6 @@ import math
 import os
 import platform
 import tempfile
-import zipfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,13 +16,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from silodp.array_files import array_name, arrays_content
+from silodp.array_files import array_name, arrays_content, read_all_arrays
 from silodp.errors import SilodpError
 from silodp.handover.files import handover_files
 from silodp.json_values import plain
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
+FROM_PYTHON = "(given from Python)"  # the option `data` of records that were
 AT_SITES = "sites"  # the engine of a result that a real site wrote, of itself alone
+# Fields of a result that hold numbers which may be infinite, wherever they stand; what a method
+# learned is numbers all through, but for these.
+_NUMBERS = frozenset(
+    {
+        *("epsilon", "noise_multiplier", "mean", "std", "per_seed"),
+        *("lam", "silo_lam", "method_options", "lifetime_epsilon", "learned"),
+    }
+)
+_NAMES = frozenset({"silo", "groups", "summary", "feature", "layer"})
+_INFINITE = {"inf": math.inf, "-inf": -math.inf}
 _PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 
@@ -130,14 +140,7 @@ def models_file(models: Any, silos: list[str]) -> bytes:
 
 def read_models(folder: Path | str) -> dict[str, np.ndarray]:
     """The arrays of the personal models in a run's folder: [seeds, silos, ...], by name."""
-    path = Path(folder) / MODELS_FILE
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files if name != "silos"}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise SilodpError(
-            f"{path} cannot be read ({type(error).__name__}): train again with --save-models."
-        ) from None
+    return read_all_arrays(Path(folder) / MODELS_FILE, "train again with --save-models")
 
 
 def read_result(folder: Path | str) -> Result:
@@ -148,7 +151,7 @@ def read_result(folder: Path | str) -> Result:
         return Result(**_with_infinities(content))
     except FileNotFoundError:
         raise SilodpError(f"{path} does not exist: give the folder of a finished run.") from None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise SilodpError(f"{path} is not a result ({error}): run it again.") from None
 
 
@@ -191,11 +194,13 @@ def write_file(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def _with_infinities(value: Any) -> Any:
+def _with_infinities(value: Any, numbers: bool = False) -> Any:
+    """As `plain` got it: where numbers stand, "inf" is one. Elsewhere it may be a silo's name."""
     if isinstance(value, dict):
-        return {key: _with_infinities(item) for key, item in value.items()}
+        return {
+            key: _with_infinities(item, key in _NUMBERS or (numbers and key not in _NAMES))
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_with_infinities(item) for item in value]
-    return (
-        {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
-    )
+        return [_with_infinities(item, numbers) for item in value]
+    return _INFINITE.get(value, value) if numbers and isinstance(value, str) else value

@@ -6,6 +6,7 @@ function of rows, so that new rows can be encoded in the same way.
 
 import datetime
 import decimal
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,10 +99,10 @@ def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
     """A number column as float64, finite and no larger than what a model can hold."""
     if column_type(values) != "number":
         raise SilodpError(
-            f"Silo {silo!r}: column {name!r} holds {values.iloc[0]!r}, which is not a number: give "
-            "numbers only."
+            f"Silo {silo!r}: column {name!r} holds {_first_other(values)!r}, which is not a "
+            "number: give numbers only."
         )
-    array = values.to_numpy(dtype=np.float64)
+    array = _as_floats(values)
     bad = ~(np.abs(array) <= LARGEST)
     if bad.any():
         raise SilodpError(
@@ -109,6 +110,20 @@ def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
             f"(the first is {array[bad][0]:g}): mend or drop those rows."
         )
     return array
+
+
+def _first_other(values: pd.Series) -> object:
+    """The first value that is not a number; of types that hold no numbers, the first of all."""
+    others = (v for v in values if column_type(pd.Series([v], dtype=object)) != "number")
+    return next(others, values.iloc[0]) if types.is_object_dtype(values.dtype) else values.iloc[0]
+
+
+def _as_floats(values: pd.Series) -> np.ndarray:
+    """As float64; whole numbers beyond all of these are infinite."""
+    try:
+        return values.to_numpy(dtype=np.float64)
+    except OverflowError:
+        return np.array([value if abs(value) <= LARGEST else math.inf for value in values], float)
 
 
 def category_numbers(

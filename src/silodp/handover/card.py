@@ -147,6 +147,12 @@ def _check_agreement(where: str, card: Card) -> None:
             f"{where}: its columns make {features} features, but the model takes "
             f"{list(card.input_shape)}: get the file anew."
         )
+    noisy = preparation.noisy
+    if noisy is not None and len(noisy.first) != math.prod(card.input_shape):
+        raise SilodpError(
+            f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
+            f"the model takes {list(card.input_shape)}: get the file anew."
+        )
     expected = {"regression": 0, "binary": 2, "multiclass": card.num_classes}[card.task]
     if classes != expected or (card.task != "multiclass" and card.num_classes):
         raise SilodpError(

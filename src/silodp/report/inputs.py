@@ -4,15 +4,18 @@ Folders come from other people and other versions: whatever is missing or of ano
 in a sentence that names the file and the field.
 """
 
+import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.baselines import BASELINES, BASELINES_FOLDER, baselines_of
+from silodp.data_options import DataOptions
 from silodp.errors import SilodpError
+from silodp.learned import is_summed_up
 from silodp.result import RESULT_FILE, Result, read_result
 from silodp.sweeps.table import TABLE_FILE
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SAME_BUDGET = 0.02
+# Where files lie says nothing of what is in them.
+_OF_DATA = tuple(o.name for o in fields(DataOptions) if o.name not in ("data_dir", "no_cache"))
 _DEEPEST = 3  # folders: a site's runs are in results/JOB
 
 
@@ -31,11 +36,13 @@ class Run:
       folder: that holds it.
       result: what came of it.
       baselines: local training and FedAvg of the same silos, budgets and seeds, where known.
+      sources: the folders that they come from.
     """
 
     folder: Path
     result: Result
     baselines: dict[str, Result] = field(default_factory=dict)
+    sources: dict[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,87 +100,169 @@ def read_run(folder: Path) -> Run:
     found = baselines_of(folder)
     for method, other in found.items():
         checked(other, folder / BASELINES_FOLDER / method / RESULT_FILE)
-    return Run(folder, result, {m: r for m, r in found.items() if comparable(result, r)})
+    kept = {m: r for m, r in found.items() if comparable(result, r)}
+    return Run(folder, result, kept, {m: folder / BASELINES_FOLDER / m for m in kept})
 
 
 def with_baselines(runs: Sequence[Run]) -> list[Run]:
-    """Runs know those among the others that are local training or FedAvg of the same."""
+    """Runs know those among the others that are local training or FedAvg of the same.
+
+    What was trained beside a run goes before all others; of several others, the best is taken.
+    """
     told = []
     for run in runs:
-        kept = dict(run.baselines)
-        for other in runs:
+        kept, sources = dict(run.baselines), dict(run.sources)
+        others = sorted(runs, key=lambda one: one.result.mean, reverse=run.result.metric != "mse")
+        for other in others:
             method = other.result.method
-            if method in BASELINES and comparable(run.result, other.result):
-                kept.setdefault(method, other.result)
+            if method in BASELINES and method not in kept and comparable(run.result, other.result):
+                kept[method], sources[method] = other.result, other.folder
         kept.pop(run.result.method, None)
-        told.append(Run(run.folder, run.result, kept))
+        told.append(Run(run.folder, run.result, kept, sources))
     return told
 
 
 def comparable(one: Result, other: Result) -> bool:
-    """Whether two results are of the same silos, splits and budgets."""
+    """Whether two results are of the same silos, records, splits and budgets."""
 
-    def key(result: Result) -> tuple[Any, ...]:
-        options = result.options
-        return (
-            result.data,
-            result.metric,
-            [(s["silo"], s["records"], s["test_records"]) for s in result.per_silo],
-            len(result.test["per_seed"]),
-            options.get("first_seed"),
-            options.get("test_fraction"),
-            options.get("density"),
-            [(p["delta"], p["unit"], p["relation"]) for p in result.privacy],
+    def asked(result: Result) -> tuple[Any, ...]:
+        promised = [(p["delta"], p["unit"], p["relation"]) for p in result.privacy]
+        return len(result.test["per_seed"]), result.options.get("first_seed"), promised
+
+    return (
+        data_of(one) == data_of(other)
+        and asked(one) == asked(other)
+        and all(
+            # Calibration ends a little below the budget, and not with the same digits.
+            mine == theirs or abs(mine - theirs) < _SAME_BUDGET * mine
+            for mine, theirs in zip(one.epsilons, other.epsilons, strict=True)
         )
-
-    return key(one) == key(other) and all(
-        # Calibration ends a little below the budget, and not with the same digits.
-        mine == theirs or abs(mine - theirs) < _SAME_BUDGET * mine
-        for mine, theirs in zip(one.epsilons, other.epsilons, strict=True)
     )
+
+
+def data_of(result: Result) -> str:
+    """Which data a result is of, as a text: equal for the same, as far as a result tells."""
+    silos = [(silo["silo"], silo["records"], silo["test_records"]) for silo in result.per_silo]
+    asked = {name: result.options.get(name) for name in ("data", *_OF_DATA)}
+    return json.dumps([result.data, result.metric, silos, asked], default=str)
 
 
 def _read_sweep(folder: Path) -> SweepTable:
     from silodp.sweeps.table import read_table  # pandas takes long to load
 
-    table = read_table(folder)
+    path, table = folder / TABLE_FILE, read_table(folder)
     if not len(table):
-        raise SilodpError(
-            f"{folder / TABLE_FILE} has no rows yet: wait for the sweep's first runs to finish."
-        )
+        raise SilodpError(f"{path} has no rows yet: wait for the sweep's first runs to finish.")
     for column in ("method", "epsilon"):
         if column not in table.columns:
             table[column] = table["epsilon_spent"] if column == "epsilon" else "(one method)"
+    for column, expected in _COLUMNS.items():
+        _check_column(table[column].tolist(), column, expected, path)
+    for line, (asked, spent) in enumerate(
+        zip(_numbers(table["epsilon"]), _numbers(table["epsilon_spent"]), strict=True), start=2
+    ):
+        if math.isnan(asked) and math.isnan(spent):
+            raise SilodpError(
+                f"{path}: line {line} has neither epsilon nor epsilon_spent: remove the line, and "
+                "what it held is run again."
+            )
+    # Beyond what can be drawn, a run diverged as well.
+    table["value"] = [v if abs(v) <= LARGEST else math.nan for v in _numbers(table["value"])]
     return SweepTable(folder, table)
+
+
+_ABOVE_0, _NUMBER_OR_NONE = "a number above 0", "a number"
+_COLUMNS = {
+    "method": "the name of a method",
+    "metric": "mse or accuracy",
+    "seed": "a whole number",
+    "round": "a whole number",
+    "value": _NUMBER_OR_NONE,
+    "epsilon": _ABOVE_0,
+    "epsilon_spent": _ABOVE_0,
+    "proven": "True or False",
+}
+
+
+def _check_column(cells: Sequence[Any], column: str, expected: str, path: Path) -> None:
+    for line, cell in enumerate(cells, start=2):
+        if not _is_cell(cell, column, expected):
+            shown = "empty" if _is_empty(cell) else f"{cell!r:.60}"
+            raise SilodpError(
+                f"{path}: line {line}: {column} is {shown}, not {expected}: remove the line, and "
+                "what it held is run again."
+            )
+
+
+def _is_cell(cell: Any, column: str, expected: str) -> bool:
+    if column == "method":
+        return isinstance(cell, str)
+    if column == "metric":
+        return cell in METRICS
+    if column == "proven":
+        return isinstance(cell, bool) or cell in ("True", "False")  # text, if another is neither
+    if expected in (_ABOVE_0, _NUMBER_OR_NONE) and _is_empty(cell):
+        return True
+    number = _number(cell)
+    if number is None:
+        return False
+    return number > 0 if expected is _ABOVE_0 else expected is _NUMBER_OR_NONE or number % 1 == 0
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def _numbers(cells: Iterable[Any]) -> list[float]:
+    return [math.nan if _is_empty(cell) else _number(cell) or 0.0 for cell in cells]
+
+
+def _number(cell: Any) -> float | None:
+    """Of a column with a word among its numbers, all cells are text."""
+    try:
+        return None if isinstance(cell, bool) else float(cell)
+    except (ValueError, OverflowError):
+        return None
 
 
 # Checks
 
-_NUMBER, _TEXT, _COUNT = "a number", "text", "a whole number or nothing"
-_SUMMARY = {"mean": _NUMBER, "std": _NUMBER, "per_seed": [_NUMBER]}
+LARGEST = 1e100  # that is drawn: sums and squares of such numbers are still finite
+NUMBER, WHOLE, TEXT = "a finite number", "a whole number of at least 0", "text"
+AMOUNT, _YES_NO = "a finite number of at least 0", "true or false"
+_SHARE, _EPSILON = "a number from 0 to 1", "a number of at least 0, be it infinite"
+# Shapes: these words; a list of something; a table by its keys, `...` meaning all others; and in
+# a tuple, what may be left out.
+_SUMMARY = {"mean": NUMBER, "std": AMOUNT, "per_seed": [NUMBER]}
 _FIELDS: dict[str, Any] = {
-    "data": _TEXT,
-    "method": _TEXT,
-    "metric": _TEXT,
+    "data": TEXT,
+    "method": TEXT,
+    "metric": TEXT,
     "test": _SUMMARY,
-    "per_silo": [{"silo": _TEXT, "records": _COUNT, "test_records": _COUNT, **_SUMMARY}],
+    "per_silo": [{"silo": TEXT, "records": (WHOLE,), "test_records": (WHOLE,), **_SUMMARY}],
     "privacy": [
         {
-            "silo": _TEXT,
-            "epsilon": _NUMBER,
-            "delta": _NUMBER,
-            "unit": _TEXT,
-            "relation": _TEXT,
-            "unproven": [_TEXT],
+            "silo": TEXT,
+            "epsilon": _EPSILON,
+            "delta": _SHARE,
+            "unit": TEXT,
+            "relation": TEXT,
+            "proven": _YES_NO,
+            "unproven": [TEXT],
         }
     ],
-    "history": [{"round": _NUMBER, **_SUMMARY}],
-    "assumptions": [_TEXT],
-    "warnings": [_TEXT],
+    "history": [{"round": WHOLE, **_SUMMARY}],
+    "assumptions": [TEXT],
+    "warnings": [TEXT],
     "versions": {},
-    "seconds": {},
+    "seconds": {...: AMOUNT},
     "options": {},
+    "person": ({"silos": WHOLE, "epsilon": _EPSILON, "delta": AMOUNT},),
+    "tuning": ({},),
+    "learned": ({},),
 }
+_KEPT = [{"silo": TEXT, "epsilon": _EPSILON, "kept": NUMBER}]
+CLUSTERS = [{"silo": TEXT, "cluster": WHOLE, "agreement": NUMBER}]
 METRICS = ("mse", "accuracy")
 
 
@@ -192,26 +281,55 @@ def checked(result: Result, path: Path) -> Result:
     seeds = {len(one["per_seed"]) for one in (result.test, *result.per_silo)}
     if len(seeds) > 1 or 0 in seeds:
         raise SilodpError(f"{path}: per_seed is not as long for all silos: run it again.")
+    if result.learned is not None and is_summed_up(result):
+        _check(result.learned["silos"], _KEPT, "learned.silos", path)
+        if [silo["silo"] for silo in result.learned["silos"]] != names:
+            raise SilodpError(f"{path}: learned.silos are not those of per_silo: run it again.")
     return result
 
 
+def fits(value: Any, shape: Any) -> bool:
+    """Whether a value from a file has this shape."""
+    return _misfit(value, shape, "") is None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from a file is a number that can be drawn."""
+    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
+
+
 def _check(value: Any, shape: Any, name: str, path: Path) -> None:
+    if (found := _misfit(value, shape, name)) is not None:
+        place, inner, expected = found
+        raise SilodpError(f"{path}: {place} is {inner!r:.60}, not {expected}: run it again.")
+
+
+def _misfit(value: Any, shape: Any, name: str) -> tuple[str, Any, str] | None:
+    """The first place that is of another kind, what stands there, and what should."""
+    if isinstance(shape, tuple):
+        return None if value is None else _misfit(value, shape[0], name)
     if isinstance(shape, dict):
-        wrong = not isinstance(value, Mapping)
-        if not wrong:
-            for key, inner in shape.items():
-                _check(value.get(key), inner, f"{name}.{key}", path)
+        if not isinstance(value, Mapping):
+            return name, value, "a table"
+        keys = [*value] if ... in shape else [*shape]
+        parts = [(f"{name}.{key}", value.get(key), shape.get(key, shape.get(...))) for key in keys]
     elif isinstance(shape, list):
-        wrong = not isinstance(value, list)
-        if not wrong:
-            for number, one in enumerate(value):
-                _check(one, shape[0], f"{name}[{number}]", path)
-    elif shape is _TEXT:
-        wrong = not isinstance(value, str)
-    elif shape is _COUNT:
-        wrong = not (value is None or type(value) is int)
+        if not isinstance(value, list):
+            return name, value, "a list"
+        parts = [(f"{name}[{number}]", one, shape[0]) for number, one in enumerate(value)]
     else:
-        wrong = type(value) not in (int, float) or math.isnan(value)
-    if wrong:
-        expected = {dict: "a table", list: "a list"}.get(type(shape), shape)
-        raise SilodpError(f"{path}: {name} is {value!r:.60}, not {expected}: run it again.")
+        return None if _is(value, shape) else (name, value, shape)
+    misfits = (_misfit(inner, shape, place) for place, inner, shape in parts)
+    return next((found for found in misfits if found is not None), None)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind is TEXT:
+        return isinstance(value, str)
+    if kind is _YES_NO:
+        return isinstance(value, bool)
+    if kind is _EPSILON and type(value) is float and value == math.inf:
+        return True
+    if not is_number(value) or (kind is WHOLE and type(value) is not int):
+        return False
+    return kind is NUMBER or (0 <= value <= 1 if kind is _SHARE else value >= 0)

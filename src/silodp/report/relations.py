@@ -10,7 +10,7 @@ from silodp.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.names import shown
 from silodp.report import charts, tables
 from silodp.report.html import Html, joined, tag
-from silodp.report.inputs import Run
+from silodp.report.inputs import CLUSTERS, NUMBER, Run, fits
 from silodp.report.numbers import percent
 from silodp.report.tables import Cell, folded
 from silodp.result import MODELS_FILE, RESULT_FILE, read_models
@@ -24,7 +24,7 @@ def relations_of(run: Run) -> Html | None:
         parts.append(tag("ul", [tag("li", sentence) for sentence in said]))
     if is_summed_up(result):
         parts.append(_kept(learned))
-    if "clusters" in learned:
+    if learned.get("clusters") and fits(learned["clusters"], CLUSTERS):
         parts.append(_clusters(learned["clusters"]))
     names = [silo["silo"] for silo in result.per_silo]
     alike = _alike(run, learned, len(names))
@@ -97,19 +97,35 @@ def _some(names: Sequence[str]) -> str:
 
 def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray, str] | None:
     """Cosines between what silos have of their own, and where they come from."""
-    if "relations" in learned and np.shape(learned["relations"]) == (silos, silos):
-        return np.array(
-            learned["relations"], float
-        ), "what the method learned from released updates"
-    if not 1 < silos <= MOST_RELATED or not (run.folder / MODELS_FILE).exists():
+    if silos < 2:  # nobody to be like
+        return None
+    if _is_square(learned.get("relations"), silos):
+        matrix = np.array(learned["relations"], float)
+        return matrix, "what the method learned from released updates"
+    if silos > MOST_RELATED or not (run.folder / MODELS_FILE).is_file():
         return None
     models = read_models(run.folder)
-    if not models or any(array.shape[1:2] != (silos,) for array in models.values()):
+    seeds = len(run.result.test["per_seed"])
+    if not models or any(array.shape[:2] != (seeds, silos) for array in models.values()):
         raise SilodpError(
-            f"{run.folder / MODELS_FILE} is not of the {silos} silos in {RESULT_FILE} beside it: "
-            "train again with --save-models."
+            f"{run.folder / MODELS_FILE} is not of the {silos} silos and {seeds} seeds in "
+            f"{RESULT_FILE} beside it: train again with --save-models."
         )
-    return _cosines(models), "the silos' own models, saved with the run"
+    with np.errstate(all="ignore"):  # told below
+        cosines = _cosines(models)
+    if not np.isfinite(cosines).all():
+        raise SilodpError(
+            f"{run.folder / MODELS_FILE} holds numbers that are not finite, or too large: train "
+            "again with --save-models and a lower --lr."
+        )
+    return cosines, "the silos' own models, saved with the run"
+
+
+def _is_square(value: Any, silos: int) -> bool:
+    """Whether there is a number for every two silos: a method may call anything relations."""
+    return (
+        fits(value, [[NUMBER]]) and len(value) == silos and all(len(row) == silos for row in value)
+    )
 
 
 def _cosines(models: Mapping[str, np.ndarray]) -> np.ndarray:

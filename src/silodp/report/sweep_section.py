@@ -9,7 +9,7 @@ from silodp.names import shown
 from silodp.report import charts, tables
 from silodp.report.drawing import Line, Point, name_of
 from silodp.report.html import Html, joined, tag
-from silodp.report.inputs import Run, SweepTable
+from silodp.report.inputs import Run, SweepTable, data_of
 from silodp.report.numbers import budget, count, measured, plus_minus
 from silodp.report.tables import Cell, folded
 
@@ -94,12 +94,16 @@ def _budget_of(row: Mapping[str, Any]) -> float:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and value is not None else math.nan
+    """NaN of what is no number, or a whole one beyond all decimal ones."""
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def settings_of_runs(runs: Sequence[Run]) -> list[Settings]:
     """Each run is a setting."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:
         result = run.result
         seeds = len(result.test["per_seed"])
@@ -108,7 +112,8 @@ def settings_of_runs(runs: Sequence[Run]) -> list[Settings]:
             "run": run.folder.name,
             "method": result.method,
             "curve": curve_name(result.method, _number(result.options.get("select_fraction"))),
-            "epsilon": max(result.epsilons) if math.isnan(asked) else asked,
+            "epsilon": asked if asked > 0 else max(result.epsilons),
+            "mixed": len({f"{epsilon:.2g}" for epsilon in result.epsilons}) > 1,
             "mean": result.mean,
             "std": result.std,
             "seeds": seeds,
@@ -116,10 +121,10 @@ def settings_of_runs(runs: Sequence[Run]) -> list[Settings]:
             "proven": result.proven,
             **{name: result.options.get(name) for name in ("lam", "lr", "rounds")},
         }
-        groups.setdefault((result.data, result.metric), []).append(row)
+        groups.setdefault((data_of(result), result.data, result.metric), []).append(row)
     return [
         Settings(data, metric, rows, ["run", "lam", "lr", "rounds"])
-        for (data, metric), rows in groups.items()
+        for (_, data, metric), rows in groups.items()
     ]
 
 
@@ -129,13 +134,15 @@ def _group(group: Settings, section: int | str, place: int) -> Html:
         return tag("p", f"{shown(group.data)}: every setting diverged. Lower the learning rates.")
     curves = in_order(curve for curve, _ in best)
     budgets = sorted({epsilon for _, epsilon in best})
-    lines = [_line(group, curve, best) for curve in curves]
     drawn = None
-    if len(budgets) > 1:
+    if len(budgets) > 1 and budgets[0] > 0:  # a log axis has no place for 0
+        lines = [_line(group, curve, best) for curve in curves]
         title = f"{shown(group.data)}: privacy against utility, the best setting of each method"
         drawn = charts.tradeoff_chart(title, lines, group.metric, _alt(group, budgets, best))
     lost = len([row for row in group.rows if math.isnan(row["mean"])])
     told = [count(len(group.rows), "setting"), count(len(budgets), "budget")]
+    if any(row.get("mixed") for row in group.rows):
+        told.append("where silos have budgets of their own, the largest is shown")
     told += [f"{lost:,} of them diverged and have no mean"] if lost else []
     return joined(
         tag("h3", f"{shown(group.data)}: {_winner(group, budgets, best)}"),
@@ -177,7 +184,7 @@ def _winner(group: Settings, budgets: Sequence[float], best) -> str:
     most = max(dict.fromkeys(ahead), key=ahead.count)
     name = name_of(look_of(most))
     if len(budgets) == 1:
-        return f"{name} is ahead at {_at(budgets[0])}"
+        return f"{name} is ahead"
     if ahead.count(most) == len(budgets):
         return f"{name} is ahead at every budget"
     return f"{name} is ahead at {ahead.count(most)} of {len(budgets)} budgets"
@@ -243,5 +250,6 @@ def _option(value: Any) -> Cell | str:
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value)
     if isinstance(value, int | float):
-        return Cell("" if math.isnan(value) else f"{value:g}", float(value))
+        number = _number(value)
+        return Cell("" if math.isnan(number) else f"{number:g}", number)
     return str(value)
