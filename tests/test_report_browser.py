@@ -178,6 +178,13 @@ def test_tables_are_sorted_and_searched(browser, large):
         search = page.locator("[data-filter]:visible").first
         search.fill("hospital 77")
         assert table.locator("tbody tr:visible").count() == 11  # 77, and 770 to 779
+        left = page.locator("[data-found]:visible").first
+        assert left.get_attribute("role") == "status"  # read out
+        assert left.inner_text() == "11 of 1000 rows"
+        search.fill("nobody")
+        assert left.inner_text() == "0 of 1000 rows"
+        search.fill("")
+        assert page.locator("[data-found]").first.text_content() == ""
 
 
 def test_a_thousand_silos_open_quickly(browser, large):
@@ -205,6 +212,50 @@ def test_printed_it_is_whole_and_light(browser, small):
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details:not([open])").count() == closed
         assert len(page.pdf()) > 20_000
+
+
+def test_a_live_page_announces_stages_alone(browser, tmp_path):
+    (tmp_path / "run").mkdir()
+    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": "d", "method": "mrmtl"})
+    told.stage("training")
+    with (
+        served(tmp_path) as server,
+        opened(browser, server.address, own=server.address) as page,
+    ):
+        assert page.locator("#announced").get_attribute("role") == "status"
+        page.evaluate(
+            "window.said = []; new MutationObserver(() => window.said.push("
+            "document.getElementById('announced').textContent)).observe("
+            "document.getElementById('announced'), {childList: true})"
+        )
+        for done in range(1, 4):
+            time.sleep(0.6)  # it writes no more often
+            told.trained(done, 10, 1 / done)
+            page.locator("#live", has_text=f"{done} of 10 rounds").wait_for()
+        assert page.evaluate("window.said") == []
+        told.stage("choosing")
+        page.locator("#live", has_text="Choosing").wait_for()
+        assert page.evaluate("window.said") == ["d, mrmtl (run): choosing"]
+
+
+def test_a_live_page_outlives_trouble(browser, tmp_path, monkeypatch):
+    def broken(folders):
+        raise ZeroDivisionError
+
+    page = browser.new_page()  # not watched: that its server failed is told on its console
+    try:
+        with served(tmp_path) as server:
+            page.goto(server.address)
+            monkeypatch.setattr("silodp.report.server.live_part", broken)
+            page.locator("#live", has_text="This could not be shown (ZeroDivisionError)").wait_for()
+            assert "This could not be shown" in page.locator("#announced").text_content()
+            page.reload()
+            assert "This could not be shown (ZeroDivisionError)" in page.inner_text("main")
+            monkeypatch.undo()
+            page.locator("#live", has_text="Nothing is being trained here now").wait_for()
+            assert "ZeroDivisionError" not in page.inner_text("body")
+    finally:
+        page.close()
 
 
 def test_a_live_page_follows_a_run_to_its_end(browser, tmp_path):

@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ import silodp
 from silodp.errors import SilodpError
 from silodp.progress_file import PROGRESS_FILE, KeepsProgress, kept_progress
 from silodp.report.live import live_part, progress_in
-from silodp.report.server import HOST, ReportServer
+from silodp.report.server import HOST, MOST_AT_ONCE, ReportServer
 from silodp.reporting import Reporter, SweepReporter
 
 
@@ -126,7 +128,7 @@ def test_what_goes_on_is_shown_with_names_escaped(tmp_path):
     part = live_part([tmp_path])
     assert "Training, 10 of 10 rounds" in part
     assert "test metric 0.1" in part
-    assert '<progress max="10" value="10">' in part
+    assert 'max="10" value="10"' in part
     assert "alert(1)" in part
     assert "<script" not in part
     assert "<img" not in part
@@ -162,6 +164,124 @@ def test_what_cannot_be_read_is_left_out(tmp_path, content):
     (tmp_path / PROGRESS_FILE).write_text(content)
     assert progress_in(tmp_path) == []
     assert "Nothing is being trained" in live_part([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"stage": None},
+        {"stage": [1]},
+        {"seconds": "x"},
+        {"seconds_left": math.inf},
+        {"silos": {"a": 1}},
+        {"silos": [3]},
+        {"silos": [{"silo": "a", "epsilon": 1}]},
+        {"silos": [{"silo": "a", "epsilon": math.inf, "delta": 1}]},
+        {"silos": [{"silo": ["a"], "epsilon": -1, "delta": 10**400}]},
+        {"metrics": [[1, 0.5], [2, "inf"]]},
+        {"metrics": [[1, 0.5], [2, math.inf]]},
+        {"metrics": [1, 2]},
+        {"metrics": "words"},
+        {"metrics": [[1, 2, 3], [1]]},
+        {"process": 2**80, "time": 1.0},
+        {"total": "x"},
+        {"total": -5},
+        {"total": 10**400},
+        {"method": ["a"], "data": 3, "job": {}},
+    ],
+)
+def test_what_is_odd_is_left_out_and_the_rest_shown(tmp_path, odd):
+    plain = {"time": time.time(), "done": 1, "total": 10, "stage": "training", "seconds": 3.0}
+    plain |= {"metrics": [[1, 0.5], [2, 0.4]], "process": os.getpid(), "data": "known"}
+    plain |= {"silos": [{"silo": "a", "epsilon": 1, "delta": 1e-4}]}
+    (tmp_path / PROGRESS_FILE).write_text(json.dumps(plain | odd))
+    part = live_part([tmp_path])
+    assert "so far" in part
+    assert ("1 of 10 rounds" in part) == ("total" not in odd and "stage" not in odd)
+    assert "inf" not in part
+
+
+def test_a_sign_of_life_is_not_looked_for_in_a_number_of_no_process(tmp_path):
+    told = {"time": 1.0, "done": 1, "total": 3, "stage": "training", "process": 2**80}
+    (tmp_path / PROGRESS_FILE).write_text(json.dumps(told))
+    assert "1 of 3 rounds" in live_part([tmp_path])
+
+
+def test_deep_and_long_files_and_pipes_are_left_out(tmp_path):
+    path = tmp_path / PROGRESS_FILE
+    path.write_text("[" * 100_000)
+    assert progress_in(tmp_path) == []
+    told = {"time": time.time(), "done": 1, "total": 3, "stage": "training"}
+    path.write_text(json.dumps(told | {"more": "x" * 5_000_000}))
+    assert progress_in(tmp_path) == []
+    path.unlink()
+    os.mkfifo(path)
+    reads = threading.Thread(target=progress_in, args=(tmp_path,), daemon=True)
+    reads.start()
+    reads.join(20)
+    assert not reads.is_alive()
+
+
+def test_a_change_of_stage_is_announced_and_nothing_else(tmp_path):
+    (tmp_path / "run").mkdir()
+    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": "d", "method": "mrmtl"})
+
+    def announced():
+        part = live_part([tmp_path])
+        assert 'class="headline" role=' not in part
+        return re.search(r'data-stages="([^"]*)"', part).group(1)
+
+    assert announced() == "Nothing is being trained"
+    told.stage("training")
+    told.trained(1, 3, 0.5)
+    first = announced()
+    assert first == "d, mrmtl (run): training"
+    told.trained(3, 3, 0.4)
+    assert announced() == first
+    told.stage("choosing")
+    assert announced() != first
+
+
+def broken(folders):
+    raise ZeroDivisionError("<b>secret</b>")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_whatever_goes_wrong_is_answered_with_a_sentence(tmp_path, monkeypatch, capfd, debug):
+    with served(tmp_path, debug=debug) as server:
+        monkeypatch.setattr("silodp.report.server.live_part", broken)
+        for path in ("", "live"):
+            status, _, text = asked(server, f"/{server.token}/{path}")
+            assert status == 500
+            assert 'id="live"' in text
+            assert "This could not be shown (ZeroDivisionError): run silodp serve again" in text
+            assert "secret" not in text
+        assert ("Traceback" in capfd.readouterr().err) == debug
+        monkeypatch.undo()
+        assert asked(server, f"/{server.token}/")[0] == 200
+
+
+def test_silent_connections_do_not_pile_up(tmp_path):
+    with served(tmp_path) as server:
+        silent = [socket.create_connection((HOST, server.server_port)) for _ in range(MOST_AT_ONCE)]
+        try:
+            status = wait_for(lambda: asked(server, f"/{server.token}/")[0] == 503)
+            assert status, "one more should have been refused"
+            assert threading.active_count() < MOST_AT_ONCE + 20
+        finally:
+            for one in silent:
+                one.close()
+        assert wait_for(lambda: asked(server, f"/{server.token}/")[0] == 200)
+
+
+def wait_for(holds, seconds=20):
+    """Whether it comes to hold in time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 # What runs write
@@ -224,6 +344,60 @@ def test_progress_of_a_sweep_counts_runs(tmp_path):
         assert (seen["done"], seen["total"]) == (3.5, 8)
         assert "3.5 of 8 runs" in live_part([tmp_path])
     assert progress_in(tmp_path) == []
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr("silodp.progress_file.time.time", lambda: self.now)
+
+
+def test_time_left_counts_what_this_process_did(tmp_path, monkeypatch):
+    """A run that is resumed at round 900 of 1,000 is not done 900 times as fast."""
+    clock = Clock(monkeypatch)
+    told = KeepsProgress(tmp_path, Reporter(), {})
+    told.stage("compiling")
+    clock.now += 60
+    told.stage("training")
+    clock.now += 2
+    told.trained(901, 1000, 0.5)
+    (seen,) = progress_in(tmp_path)
+    assert seen["seconds_left"] is None  # how long a round takes is not known yet
+    clock.now += 20
+    told.trained(911, 1000, 0.5)
+    (seen,) = progress_in(tmp_path)
+    assert seen["seconds_left"] == pytest.approx(2 * 89)
+
+
+def test_time_left_of_a_sweep_that_goes_on(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    told = KeepsProgress(tmp_path, SweepReporter(), {"sweep": "mine"})
+    told.swept(80, 100, None)
+    clock.now += 30
+    for stage in ("calibrating noise", "compiling", "training"):
+        told.stage(stage)
+        told.calibrated(3, 4)
+        (seen,) = progress_in(tmp_path)
+        assert (seen["done"], seen["total"]) == (80, 100)  # runs, whatever goes on within one
+    told.trained(5, 10, 0.5)
+    clock.now += 30
+    told.swept(82, 100, None)
+    (seen,) = progress_in(tmp_path)
+    assert seen["seconds_left"] == pytest.approx(30 * 18)
+
+
+def test_metrics_that_are_not_finite_are_not_kept(tmp_path):
+    """A run that diverges is still one to look at."""
+    told = KeepsProgress(tmp_path, Reporter(), {})
+    told.stage("training")
+    for done, metric in enumerate((0.5, 1e17, math.inf, -math.inf, math.nan), start=1):
+        told.trained(done, 5, metric)
+    (seen,) = progress_in(tmp_path)
+    assert seen["metrics"] == [[1, 0.5], [2, 1e17]]
+    assert "inf" not in (tmp_path / PROGRESS_FILE).read_text()
+    assert "test metric 1e+17" in live_part([tmp_path])
 
 
 def test_a_folder_that_cannot_be_written_stops_no_run(tmp_path):

@@ -29,7 +29,9 @@ class KeepsProgress(SweepReporter):
     def __init__(self, folder: Path | None, inner: Reporter, about: Mapping[str, Any]):
         """Of a run or a sweep in that folder; `about` says what it is."""
         self._path, self._inner = folder and folder / PROGRESS_FILE, inner
-        self._began = self._stage_began = time.time()
+        self._began = time.time()
+        # When and where this process began to count: what was done before took it no time.
+        self._counted_from: tuple[float, float] | None = None
         self._written = 0.0
         self._told: dict[str, Any] = {
             **about,
@@ -45,8 +47,10 @@ class KeepsProgress(SweepReporter):
     def stage(self, name: str) -> None:
         """Another stage begins."""
         self._inner.stage(name)
-        self._stage_began = time.time()
-        self._told |= {"stage": name, "done": 0, "total": None}
+        self._told["stage"] = name
+        if not self._is_sweep:  # there, the runs go on being counted
+            self._counted_from = None
+            self._told |= {"done": 0, "total": None}
         self._write(at_once=True)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
@@ -65,12 +69,11 @@ class KeepsProgress(SweepReporter):
         self._inner.trained(done, total, metric)
         points = self._told["metrics"]
         # Between evaluations the same is told again.
-        if not math.isnan(metric) and (not points or points[-1][1] != metric):
+        if math.isfinite(metric) and (not points or points[-1][1] != metric):
             points.append([done, metric])
             if len(points) > _MOST_POINTS:
                 del points[1:-1:2]
-        if "runs" not in self._told:  # of a sweep, the runs are what is counted
-            self._advance(done, total)
+        self._advance(done, total)
 
     def swept(self, done: float, total: int, chunk: "Chunk | None") -> None:
         """Runs done, of a sweep."""
@@ -78,20 +81,35 @@ class KeepsProgress(SweepReporter):
             self._inner.swept(done, total, chunk)
         self._told["runs"] = [done, total]
         self._told["metrics"] = []  # of another setting each time: no curve
-        self._told |= {"done": done, "total": total}
+        self._count(done, total)
         self._write()
 
+    @property
+    def _is_sweep(self) -> bool:
+        return "runs" in self._told
+
     def _advance(self, done: int, total: int) -> None:
+        if not self._is_sweep:  # there, the runs are what is counted
+            self._count(done, total)
+            self._write(at_once=done >= total)
+
+    def _count(self, done: float, total: int) -> None:
         self._told |= {"done": done, "total": total}
-        self._write(at_once=done >= total)
+        if self._counted_from is None:
+            self._counted_from = (time.time(), done)
+
+    def _seconds_left(self, now: float) -> float | None:
+        if self._counted_from is None:
+            return None
+        began, before = self._counted_from
+        done, total = self._told["done"], self._told["total"]
+        return (now - began) / (done - before) * (total - done) if done > before else None
 
     def _write(self, at_once: bool = False) -> None:
         now = time.time()
         if self._path is None or (now - self._written < _SECONDS_BETWEEN and not at_once):
             return
-        done, total = self._told["done"], self._told["total"]
-        began = self._began if "runs" in self._told else self._stage_began
-        left = (now - began) / done * (total - done) if done and total else None
+        left = self._seconds_left(now)
         told = self._told | {"time": now, "seconds": now - self._began, "seconds_left": left}
         # Nobody's work may fail because somebody could have watched; and what is half a second old
         # need not outlive a crash of the machine.

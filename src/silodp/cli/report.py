@@ -78,7 +78,7 @@ def serve(
     """
     from silodp.report.server import ReportServer
 
-    with ReportServer(runs or [_DEFAULT_FOLDER], ledger, port) as server:
+    with ReportServer(runs or [_DEFAULT_FOLDER], ledger, port, settings().debug) as server:
         if as_json:
             print_json({"address": server.address})
         elif settings().quiet:

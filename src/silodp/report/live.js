@@ -1,17 +1,34 @@
 
 // Asks the page's own server how it goes; when something was finished, the whole page is new.
 (async () => {
-  let misses = 0;
+  let misses = 0, stages = document.getElementById("live").dataset.stages;
+  const warn = (said) => {
+    const now = document.getElementById("live");
+    let told = now.querySelector("[data-trouble]");
+    if (!told) {
+      told = document.createElement("p");
+      told.className = "warning";
+      told.dataset.trouble = "";
+      now.prepend(told);
+      document.getElementById("announced").textContent = said;
+    }
+    told.textContent = said;
+  };
   for (;;) {
     await new Promise((wake) => setTimeout(wake, document.hidden ? 5000 : 1000));
     const now = document.getElementById("live");
     try {
       const answer = await fetch("live", { cache: "no-store" });
-      if (!answer.ok) throw new Error(answer.statusText);
       const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
       const next = parsed.getElementById("live");
+      if (!next) throw new Error(answer.statusText);
       misses = 0;
+      if (!answer.ok) { warn(next.textContent); continue; }
       if (next.dataset.known !== now.dataset.known) { location.reload(); return; }
+      if (next.dataset.stages !== stages) {
+        stages = next.dataset.stages;
+        document.getElementById("announced").textContent = stages;
+      }
       const busy = now.contains(document.activeElement) || now.querySelector(".tip:not([hidden])");
       if (!busy) {
         const opened = [...now.querySelectorAll("details")].map((one) => one.open);
@@ -21,10 +38,7 @@
     } catch {
       misses += 1;
       if (misses === 3) {
-        const gone = document.createElement("p");
-        gone.className = "warning";
-        gone.textContent = "The server does not answer any more: what is shown is as it was then.";
-        now.prepend(gone);
+        warn("The server does not answer any more: what is shown is as it was then.");
       }
       if (misses > 60) return;
     }

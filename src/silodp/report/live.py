@@ -1,8 +1,8 @@
 """What changes while runs go on, from progress.json: rounds, metric, budgets and time left."""
 
 import json
-import math
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ from silodp.names import shown
 from silodp.progress_file import PROGRESS_FILE
 from silodp.report import charts, drawing
 from silodp.report.html import Html, joined, tag
+from silodp.report.inputs import AMOUNT, NUMBER, TEXT, fits, found_in
 from silodp.report.numbers import budget, count, duration, small
 from silodp.report.tables import folded
 from silodp.result import RESULT_FILE
@@ -20,6 +21,9 @@ from silodp.result import RESULT_FILE
 _SILENT = 30.0  # seconds without a word, after which a process may be gone
 _FEW = 12  # silos whose budgets are shown at once
 _MOST = 12  # runs shown at once
+_MOST_BYTES = 4 << 20  # of a file of progress: thousands of silos with their budgets
+# Those without a budget are left out.
+_SILO = {"silo": TEXT, "epsilon": AMOUNT, "delta": AMOUNT}
 _DEEPEST = 3  # folders: sites keep what goes on in state/JOB
 
 
@@ -27,6 +31,8 @@ def live_part(folders: Sequence[Path]) -> Html:
     """The part of the page that is asked for again and again."""
     going = [told for folder in folders for told in progress_in(folder)]
     going.sort(key=lambda told: -told["time"])
+    # A screen reader hears of it when this changes, and not every second (live.js).
+    stages = "; ".join(f"{_name(told)}: {_stage(told)}" for told in going[:_MOST])
     if not going:
         content = tag("p", "Nothing is being trained here now. This page sees when that changes.")
     else:
@@ -40,13 +46,12 @@ def live_part(folders: Sequence[Path]) -> Html:
         id="live",
         aria_labelledby="now",
         data_known=known(folders),
+        data_stages=stages or "Nothing is being trained",
     )
 
 
 def known(folders: Sequence[Path]) -> str:
     """Changes whenever something is finished that the rest of the page should show."""
-    from silodp.report.inputs import found_in
-
     found = []
     for folder in folders:
         if folder.is_dir():
@@ -73,29 +78,53 @@ def progress_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """As runs and sweeps write it, or sites and coordinators: these count rounds."""
+    """What is in the file; None if it is no such file, or not whole yet."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if "rounds" in told:
-            told |= {"done": told["round"], "total": told["rounds"], "stage": "training"}
-        numbers = (told["time"], told["done"], told.get("total") or 0)
-        if not all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
+        # Whoever opens a pipe waits for somebody who writes into it.
+        if not stat.S_ISREG(path.stat().st_mode):
             return None
-        return told
-    except (OSError, ValueError, KeyError, TypeError):
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        told = json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
+    return _sound(told) if isinstance(told, dict) else None
+
+
+def _sound(told: dict[str, Any]) -> dict[str, Any] | None:
+    """As runs and sweeps write it, or sites and coordinators: these count rounds.
+
+    What is not of the kind that it should be is left out; of what has no place in time, all.
+    """
+    if "rounds" in told:
+        told |= {"done": told.get("round"), "total": told["rounds"], "stage": "training"}
+    if not fits(told, {"time": NUMBER, "done": AMOUNT}):
+        return None
+    kinds = {
+        **dict.fromkeys(("data", "method", "sweep", "job", "stage"), TEXT),
+        **dict.fromkeys(("total", "seconds", "seconds_left"), AMOUNT),
+    }
+    odd = {name: None for name, kind in kinds.items() if not fits(told.get(name), (kind,))}
+    points, silos = told.get("metrics"), told.get("silos")
+    sound = {
+        "metrics": [p for p in _listed(points) if fits(p, [NUMBER]) and len(p) == 2],
+        "silos": [silo for silo in _listed(silos) if fits(silo, _SILO)],
+    }
+    return told | odd | sound
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []  # of sites, it is a table of what they told
 
 
 def _one(told: Mapping[str, Any]) -> Html:
     silent = max(0.0, time.time() - told["time"])
     gone = silent > _SILENT and not _alive(told.get("process"))
-    name = ", ".join(
-        shown(str(told[key])) for key in ("data", "method", "sweep", "job") if told.get(key)
-    )
+    total = told.get("total")
     parts: list[Html | None] = [
-        tag("h3", f"{name or 'A run'} ({shown(told['folder'])})"),
-        tag("p", _words(told), class_="headline", role="status"),
-        tag("progress", max=told["total"], value=told["done"]) if told.get("total") else None,
+        tag("h3", _name(told)),
+        tag("p", _words(told), class_="headline"),
+        tag("progress", max=total, value=told["done"], aria_label=_name(told)) if total else None,
     ]
     if gone:
         parts.append(
@@ -107,22 +136,30 @@ def _one(told: Mapping[str, Any]) -> Html:
                 role="note",
             )
         )
-    parts += [_metrics(told), _budgets(told.get("silos") or [])]
+    parts += [_metrics(told), _budgets(told["silos"])]
     return tag("div", parts, class_="live")
 
 
+def _name(told: Mapping[str, Any]) -> str:
+    named = [shown(told[key]) for key in ("data", "method", "sweep", "job") if told.get(key)]
+    return f"{', '.join(named) or 'A run'} ({shown(told['folder'])})"
+
+
+def _stage(told: Mapping[str, Any]) -> str:
+    return told.get("stage") or "at work"
+
+
 def _words(told: Mapping[str, Any]) -> str:
-    said = [str(told["stage"])]
+    said = [_stage(told)]
     if total := told.get("total"):
-        what = {"training": "rounds", "calibrating noise": "silos"}.get(told["stage"], "done")
+        what = {"training": "rounds", "calibrating noise": "silos"}.get(said[0], "done")
         what = "runs" if "runs" in told else "%" if told.get("tuned") and what == "rounds" else what
         said.append(f"{told['done']:.10g} of {total:g} {what}")
     if told.get("seconds") is not None:
         said.append(f"{duration(told['seconds'])} so far")
     if told.get("seconds_left") is not None:
         said.append(f"about {duration(told['seconds_left'])} left")
-    points = told.get("metrics")
-    if points and isinstance(points, list):  # of sites, it is a table of what they told
+    if points := told["metrics"]:
         said.append(f"test metric {points[-1][1]:.4g}")
     sentence = ", ".join(said)
     return f"{sentence[:1].upper()}{sentence[1:]}."
@@ -136,18 +173,16 @@ def _alive(process: Any) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):  # somebody else's, or a number that no process has
         return True
     return True
 
 
 def _metrics(told: Mapping[str, Any]) -> Html | None:
-    points = told.get("metrics")
-    if not isinstance(points, list) or len(points) < 2:
+    points = told["metrics"]
+    if len(points) < 2:
         return None
-    look = (
-        look_of(str(told.get("method") or "")) if told.get("method") else Look("", BLUE, "-", "o")
-    )
+    look = look_of(told["method"]) if told.get("method") else Look("", BLUE, "-", "o")
     line = drawing.Line(
         look,
         [drawing.Point(x, y, 0, 0, f"{x:g}: {y:.4g}") for x, y in points],
@@ -174,16 +209,15 @@ def _metrics(told: Mapping[str, Any]) -> Html | None:
 
 def _budgets(silos: Sequence[Mapping[str, Any]]) -> Html | None:
     """What the run costs each silo once it is through: in a ledger it counts from the start."""
-    finite = [s for s in silos if isinstance(s.get("epsilon"), int | float)]
-    if not finite:
+    if not silos:
         return None
     bars = [
         charts.Bar(
-            str(s["silo"]),
+            s["silo"],
             [("c-blue", float(s["epsilon"]))],
-            f"{shown(str(s['silo']))}: epsilon {budget(s['epsilon'])}, delta {small(s['delta'])}",
+            f"{shown(s['silo'])}: epsilon {budget(s['epsilon'])}, delta {small(s['delta'])}",
         )
-        for s in finite
+        for s in silos
     ]
     note = "All of it counts from the start: a run that is stopped has still released something."
     title = f"Budget of this run ({count(len(bars), 'silo')})"

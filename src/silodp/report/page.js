@@ -96,9 +96,14 @@ function enliven(root) {
     const search = table.closest(".table").querySelector("[data-filter]");
     if (search) search.addEventListener("input", () => {
       const wanted = search.value.toLocaleLowerCase();
+      let left = 0;
       for (const row of body.rows) {
-        row.classList.toggle("off", !row.textContent.toLocaleLowerCase().includes(wanted));
+        const off = !row.textContent.toLocaleLowerCase().includes(wanted);
+        row.classList.toggle("off", off);
+        if (!off) left += 1;
       }
+      const found = search.closest(".search").querySelector("[data-found]");
+      found.textContent = wanted ? `${left} of ${body.rows.length} rows` : "";
     });
   }
 

@@ -62,6 +62,7 @@ def page(title: str, about: str, parts: Sequence[Part], live: Html | None = None
         tag("header", tag("h1", title), tag("p", about, class_="about")),
         contents if len(parts) > 1 else None,
         live,
+        tag("p", id="announced", role="status", class_="unseen") if live is not None else None,
         tag("main", [part.content for part in parts], id="content", tabindex=-1),
         tag("script", script),
     )

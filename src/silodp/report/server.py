@@ -5,8 +5,11 @@ not, and neither do pages in the browser that guess at local addresses. There ar
 for, the page and the part of it that changes; no address names a file.
 """
 
+import contextlib
 import hmac
 import secrets
+import threading
+import traceback
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,13 +18,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from silodp.errors import SilodpError
-from silodp.report.html import tag
+from silodp.report.html import Html, tag
 from silodp.report.inputs import found_in
 from silodp.report.live import live_part
 from silodp.report.page import Part, page
 from silodp.report.write import report_page
 
 HOST = "127.0.0.1"
+MOST_AT_ONCE = 32  # requests; others on this machine could open connections without end
+_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
@@ -43,9 +48,16 @@ class ReportServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, folders: Sequence[Path], ledger: Path | None = None, port: int = 0):
-        """Port 0 takes any that is free."""
-        self.folders, self.ledger = [Path(folder) for folder in folders], ledger
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        ledger: Path | None = None,
+        port: int = 0,
+        debug: bool = False,
+    ):
+        """Port 0 takes any that is free; to debug is to print where errors arose."""
+        self.folders, self.ledger, self.debug = [Path(folder) for folder in folders], ledger, debug
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self.token = secrets.token_urlsafe(24)
         try:
             super().__init__((HOST, port), _Handler)
@@ -66,22 +78,62 @@ class ReportServer(ThreadingHTTPServer):
             if ready or self.ledger is not None:
                 return report_page(ready, ledger=self.ledger, live=live)
         except SilodpError as error:
-            problem = tag("section", tag("p", str(error), class_="warning", role="alert"))
-            return page("Report", "This could not be shown.", [Part("problem", "", problem)], live)
+            return _problem_page(str(error), live)
         return page("Report", "Nothing is finished yet.", [], live)
 
     def live(self) -> str:
         """The part that changes."""
         return live_part(self.folders)
 
+    def trouble(self, error: Exception, whole: bool) -> str:
+        """What could not be shown, in a sentence, in the place of the page or its part."""
+        if self.debug:
+            traceback.print_exception(error)
+        said = str(error)
+        if not isinstance(error, SilodpError):
+            said = (
+                f"This could not be shown ({type(error).__name__}): run silodp serve again with "
+                "--debug and send what it prints."
+            )
+        if not whole:
+            return tag("section", tag("p", said), id="live")
+        # Once there is something to show, it differs from this, and the page loads itself anew.
+        return _problem_page(said, tag("section", id="live", data_known=""))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, if there are not too many already."""
+        if not self._free.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                request.settimeout(1)
+                request.sendall(_BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread that would
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Until it is answered."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error."""
+
+
+def _problem_page(said: str, live: Html) -> str:
+    problem = tag("section", tag("p", said, class_="warning", role="alert"))
+    return page("Report", "This could not be shown.", [Part("problem", "", problem)], live)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: "ReportServer"  # pyright: ignore[reportIncompatibleVariableOverride]
     server_version, sys_version = "silodp", ""
-    timeout = 30  # seconds for whoever opens a connection and says nothing
+    timeout = 10  # seconds for whoever opens a connection and says nothing
 
     def do_GET(self) -> None:
         """The page, or the part of it that changes."""
@@ -102,11 +154,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not known or what not in ("", "live"):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
+        status = HTTPStatus.OK
         try:
             content = (self.server.live() if what else self.server.page()).encode()
-        except SilodpError as error:
-            content = f"<p id=live>{tag('span', str(error))}</p>".encode()
-        self.send_response(HTTPStatus.OK)
+        except Exception as error:  # whatever a folder holds, who asks gets an answer
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            content = self.server.trouble(error, whole=not what).encode()
+        self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))

@@ -32,7 +32,9 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
     search = None
     if len(rows) > _MOST_WITHOUT_SEARCH:
         box = tag("input", type="search", data_filter=True, autocomplete="off")
-        search = tag("label", "Search: ", box, class_="search")
+        label = tag("label", "Search: ", box)
+        left = tag("span", class_="note", role="status", data_found=True)
+        search = tag("div", label, " ", left, class_="search")
     whole = tag(
         "table",
         tag("caption", caption),
