@@ -336,6 +336,17 @@ def test_metrics_that_have_a_price_are_not_shown(tmp_path):
     assert all(not told["metrics"] for told in looks.seen)
 
 
+def test_a_tuned_run_tells_no_times(tmp_path):
+    """They would tell the number of trials."""
+    looks = Looks(tmp_path)
+    common = {"data": "synthetic", "silos": 2, "rounds": 3, "epsilon": 3.0}
+    silodp.tune(grid={"lam": [0.1, 1.0]}, out=tmp_path, reporter=looks, **common)
+    assert looks.seen
+    for told in looks.seen:
+        assert told["total"] in (None, 2, 100)
+        assert not {"began", "seconds", "seconds_left"} & told.keys()
+
+
 def test_progress_of_a_sweep_counts_runs(tmp_path):
     inner = SweepReporter()
     with kept_progress(tmp_path, inner, {"sweep": "mine"}) as told:

@@ -109,8 +109,11 @@ class KeepsProgress(SweepReporter):
         now = time.time()
         if self._path is None or (now - self._written < _SECONDS_BETWEEN and not at_once):
             return
-        left = self._seconds_left(now)
-        told = self._told | {"time": now, "seconds": now - self._began, "seconds_left": left}
+        told = self._told | {"time": now}
+        if told.get("tuned"):  # how long it takes says how many trials there are: a secret
+            del told["began"]
+        else:
+            told |= {"seconds": now - self._began, "seconds_left": self._seconds_left(now)}
         # Nobody's work may fail because somebody could have watched; and what is half a second old
         # need not outlive a crash of the machine.
         with contextlib.suppress(OSError):
