@@ -1,5 +1,6 @@
 """What every test needs, and how tests of the command line call it."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from silodp.cli import app
+
+
+def pytest_configure(config):
+    """Programs are shared by all processes of the tests, and by the next time they are run.
+
+    Before any test is imported: JAX looks only once.
+    """
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("programs"))
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import silodp
 from silodp.baselines import baselines_of, seen_together
 from silodp.errors import SilodpError
 
-ASKED = {"data": "synthetic", "silos": 3, "rounds": 3, "epsilon": 2.0, "method": "mrmtl"}
+ASKED = {"data": "synthetic", "silos": 3, "rounds": 2, "epsilon": 2.0, "method": "mrmtl"}
 
 
 @pytest.fixture

@@ -159,6 +159,7 @@ def test_a_finished_sweep_needs_no_cluster(ran, folder, cli):
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_and_the_table_is_the_same(cluster, ran, folder, tmp_path, command):
     """kill -9 of the driver; on one and the same cluster, numbers are the same to the last bit."""
     table = tmp_path / "results.csv"
