@@ -7,7 +7,7 @@ in a sentence that names the file and the field.
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from silodp.baselines import BASELINES, BASELINES_FOLDER, baselines_of
 from silodp.data_options import DataOptions
 from silodp.errors import SilodpError
-from silodp.learned import is_summed_up
+from silodp.report.checks import LARGEST, METRICS, checked
 from silodp.result import RESULT_FILE, Result, read_result
 from silodp.sweeps.table import TABLE_FILE
 
@@ -223,113 +223,3 @@ def _number(cell: Any) -> float | None:
         return None if isinstance(cell, bool) else float(cell)
     except (ValueError, OverflowError):
         return None
-
-
-# Checks
-
-LARGEST = 1e100  # that is drawn: sums and squares of such numbers are still finite
-NUMBER, WHOLE, TEXT = "a finite number", "a whole number of at least 0", "text"
-AMOUNT, _YES_NO = "a finite number of at least 0", "true or false"
-_SHARE, _EPSILON = "a number from 0 to 1", "a number of at least 0, be it infinite"
-# Shapes: these words; a list of something; a table by its keys, `...` meaning all others; and in
-# a tuple, what may be left out.
-_SUMMARY = {"mean": NUMBER, "std": AMOUNT, "per_seed": [NUMBER]}
-_FIELDS: dict[str, Any] = {
-    "data": TEXT,
-    "method": TEXT,
-    "metric": TEXT,
-    "test": _SUMMARY,
-    "per_silo": [{"silo": TEXT, "records": (WHOLE,), "test_records": (WHOLE,), **_SUMMARY}],
-    "privacy": [
-        {
-            "silo": TEXT,
-            "epsilon": _EPSILON,
-            "delta": _SHARE,
-            "unit": TEXT,
-            "relation": TEXT,
-            "proven": _YES_NO,
-            "unproven": [TEXT],
-        }
-    ],
-    "history": [{"round": WHOLE, **_SUMMARY}],
-    "assumptions": [TEXT],
-    "warnings": [TEXT],
-    "versions": {},
-    "seconds": {...: AMOUNT},
-    "options": {},
-    "person": ({"silos": WHOLE, "epsilon": _EPSILON, "delta": AMOUNT},),
-    "tuning": ({},),
-    "learned": ({},),
-}
-_KEPT = [{"silo": TEXT, "epsilon": _EPSILON, "kept": NUMBER}]
-CLUSTERS = [{"silo": TEXT, "cluster": WHOLE, "agreement": NUMBER}]
-METRICS = ("mse", "accuracy")
-
-
-def checked(result: Result, path: Path) -> Result:
-    """The result, if a report can be made from it."""
-    for name, shape in _FIELDS.items():
-        _check(getattr(result, name), shape, name, path)
-    if result.metric not in METRICS:
-        raise SilodpError(
-            f"{path}: metric is {result.metric!r}, which is none of {', '.join(METRICS)}: write "
-            "the result again with this version of silodp."
-        )
-    names = [silo["silo"] for silo in result.per_silo]
-    if not names or names != [silo["silo"] for silo in result.privacy]:
-        raise SilodpError(f"{path}: per_silo and privacy do not name the same silos: run it again.")
-    seeds = {len(one["per_seed"]) for one in (result.test, *result.per_silo)}
-    if len(seeds) > 1 or 0 in seeds:
-        raise SilodpError(f"{path}: per_seed is not as long for all silos: run it again.")
-    if result.learned is not None and is_summed_up(result):
-        _check(result.learned["silos"], _KEPT, "learned.silos", path)
-        if [silo["silo"] for silo in result.learned["silos"]] != names:
-            raise SilodpError(f"{path}: learned.silos are not those of per_silo: run it again.")
-    return result
-
-
-def fits(value: Any, shape: Any) -> bool:
-    """Whether a value from a file has this shape."""
-    return _misfit(value, shape, "") is None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value from a file is a number that can be drawn."""
-    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
-
-
-def _check(value: Any, shape: Any, name: str, path: Path) -> None:
-    if (found := _misfit(value, shape, name)) is not None:
-        place, inner, expected = found
-        raise SilodpError(f"{path}: {place} is {inner!r:.60}, not {expected}: run it again.")
-
-
-def _misfit(value: Any, shape: Any, name: str) -> tuple[str, Any, str] | None:
-    """The first place that is of another kind, what stands there, and what should."""
-    if isinstance(shape, tuple):
-        return None if value is None else _misfit(value, shape[0], name)
-    if isinstance(shape, dict):
-        if not isinstance(value, Mapping):
-            return name, value, "a table"
-        keys = [*value] if ... in shape else [*shape]
-        parts = [(f"{name}.{key}", value.get(key), shape.get(key, shape.get(...))) for key in keys]
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            return name, value, "a list"
-        parts = [(f"{name}[{number}]", one, shape[0]) for number, one in enumerate(value)]
-    else:
-        return None if _is(value, shape) else (name, value, shape)
-    misfits = (_misfit(inner, shape, place) for place, inner, shape in parts)
-    return next((found for found in misfits if found is not None), None)
-
-
-def _is(value: Any, kind: str) -> bool:
-    if kind is TEXT:
-        return isinstance(value, str)
-    if kind is _YES_NO:
-        return isinstance(value, bool)
-    if kind is _EPSILON and type(value) is float and value == math.inf:
-        return True
-    if not is_number(value) or (kind is WHOLE and type(value) is not int):
-        return False
-    return kind is NUMBER or (0 <= value <= 1 if kind is _SHARE else value >= 0)

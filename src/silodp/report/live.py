@@ -12,8 +12,9 @@ from silodp.figures.looks import BLUE, Look, look_of
 from silodp.names import shown
 from silodp.progress_file import PROGRESS_FILE
 from silodp.report import charts, drawing
+from silodp.report.checks import AMOUNT, NUMBER, TEXT, fits
 from silodp.report.html import Html, joined, tag
-from silodp.report.inputs import AMOUNT, NUMBER, TEXT, fits, found_in
+from silodp.report.inputs import found_in
 from silodp.report.numbers import budget, count, duration, small
 from silodp.report.tables import folded
 from silodp.result import RESULT_FILE

@@ -9,8 +9,9 @@ from silodp.errors import SilodpError
 from silodp.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.names import shown
 from silodp.report import charts, tables
+from silodp.report.checks import CLUSTERS, NUMBER, fits
 from silodp.report.html import Html, joined, tag
-from silodp.report.inputs import CLUSTERS, NUMBER, Run, fits
+from silodp.report.inputs import Run
 from silodp.report.numbers import percent
 from silodp.report.tables import Cell, folded
 from silodp.result import MODELS_FILE, RESULT_FILE, read_models
