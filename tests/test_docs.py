@@ -1,6 +1,7 @@
 """The pages say what is so: links lead somewhere, commands and names exist, the site builds."""
 
 import ast
+import contextlib
 import importlib
 import re
 import shlex
@@ -331,10 +332,19 @@ def test_the_site_is_read_and_searched_from_a_folder(site):
     """No server, no network: the browser's every request and complaint is watched."""
     pytest.importorskip("playwright")
     from browser import chromium, opened
+    from playwright.sync_api import TimeoutError
 
     with chromium() as browser, opened(browser, (site / "index.html").as_uri()) as page:
         page.get_by_role("link", name="The first ten minutes").first.click()
         page.wait_for_url("**/tutorial.html")
-        page.locator("input.md-search__input").first.fill("quorum")
-        page.locator("a.md-search-result__link").first.click()
+        box = page.locator("input.md-search__input").first
+        found = page.locator("a.md-search-result__link").first
+        # What is typed before the index is read is not looked for: on a busy machine, type again.
+        for _ in range(20):
+            box.fill("")
+            box.press_sequentially("quorum")
+            with contextlib.suppress(TimeoutError):
+                found.wait_for(timeout=5_000)
+                break
+        found.click()
         page.wait_for_url("**/sites.html*")

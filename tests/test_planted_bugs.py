@@ -164,6 +164,7 @@ def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
     caught(check_the_ledger_holds_what_the_plan_says, tmp_path / "ledger")
 
 
+@pytest.mark.slow
 def test_a_selection_in_every_round_that_is_charged_in_some(monkeypatch):
     from silodp.privacy import queries
 

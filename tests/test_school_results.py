@@ -45,6 +45,7 @@ def school(method, **options):
 
 
 @pytest.mark.parametrize("method", PUBLISHED)
+@pytest.mark.slow
 def test_the_authors_choices_give_the_authors_numbers(method):
     published, tolerance = PUBLISHED[method]
     result = school(method, **AUTHORS)

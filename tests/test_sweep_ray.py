@@ -201,6 +201,7 @@ silo_lam = "lambdas.toml"
 """
 
 
+@pytest.mark.slow
 def test_what_a_sweep_names_is_read_here_and_what_a_worker_refuses_is_said_here(
     cluster, tmp_path, command, cli, sentence, monkeypatch
 ):
