@@ -1,18 +1,12 @@
-"""The report's charts, each with a legend, words for those who do not see it, and its numbers."""
+"""What a chart is (title, legend, words for those who do not see it), and charts of lines."""
 
-import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from silodp.figures.looks import Look
-from silodp.names import shown
 from silodp.report import drawing
-from silodp.report.drawing import Frame, Line, Scale, both_widths, svg, words
-from silodp.report.html import Html, joined, tag
-from silodp.report.numbers import measured, percent
+from silodp.report.drawing import Frame, Line, Scale, both_widths, svg
+from silodp.report.html import Html, tag
 
 METRIC_NAMES = {
     "mse": "test error: mean squared error (lower is better)",
@@ -21,16 +15,6 @@ METRIC_NAMES = {
 NO_PRIVACY = "no privacy"
 # Errors above so many times the least leave the drawing at its top: they would squeeze the rest.
 _MOST_OF_LEAST = 3.0
-_ROW = 26
-_LONGEST_NAME = 24
-
-
-class Bar(NamedTuple):
-    """One silo's bar: its name, its parts in order (class of colour, value), and its words."""
-
-    name: str
-    parts: Sequence[tuple[str, float]]
-    label: str
 
 
 def figure(
@@ -79,7 +63,7 @@ def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, al
     rounds = [p.x for line in lines for p in line.points]
 
     def draw(width: int) -> Html:
-        frame = _frame(
+        frame = in_frame(
             width, 300, Scale(min(rounds), max(rounds), 0, 1), Scale(low, high, 0, 1, log)
         )
         most = 8 if width == drawing.WIDE else 5
@@ -109,7 +93,7 @@ def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> 
 
     def draw(width: int) -> Html:
         x = Scale(least * 0.9, most * 1.1, 0, 1, log=True)
-        frame = _frame(width, 360, x, Scale(low, high, 0, 1, log))
+        frame = in_frame(width, 360, x, Scale(low, high, 0, 1, log))
         fit = 10 if width == drawing.WIDE else 5
         named = finite if len(finite) <= fit else frame.x.ticks(fit)
         ticks = [(tick, f"{tick:g}") for tick in named if tick <= most]
@@ -133,223 +117,7 @@ def _beyond(lines: Sequence[Line], high: float) -> Html | None:
     return tag("p", f"{number} {said} read at its upper edge.", class_="note")
 
 
-class Dot(NamedTuple):
-    """A silo's metric with one method."""
-
-    look: Look
-    value: float
-    label: str
-
-
-def rows_of_dots(
-    title: str, rows: Sequence[tuple[str, Sequence[Dot]]], metric: str, alt: str
-) -> Html:
-    """A row a silo, with a mark for each method: how far they are apart is what a silo gained."""
-    values = [dot.value for _, dots in rows for dot in dots]
-    low, high = min(values), max(values)
-    log = metric == "mse" and 0 < 4 * low < high
-    pad = 0.04 * (high - low)
-    low, high = (low / 1.1, high * 1.1) if log else (low - pad, high + pad)
-
-    def draw(width: int) -> Html:
-        left = _room([name for name, _ in rows], width)
-        bottom = 26 + _ROW * len(rows)
-        x = Scale(low, high, left, width - 14, log)
-        y = Scale(0, len(rows), bottom, 26)
-        frame = Frame(width, bottom + 44, x, y)
-        ticks = [(t, measured(t, metric)) for t in x.ticks(7 if width == drawing.WIDE else 4)]
-        shape = [drawing.axes(frame, METRIC_NAMES[metric].split(":")[-1].strip(), "", ticks, [])]
-        groups: dict[int, list[Html]] = {}
-        for number, (name, dots) in enumerate(rows):
-            at = 26 + _ROW * (number + 0.5)
-            ends = [x(dot.value) for dot in dots]
-            shape.append(words(left - 10, at + 4, _name(name, width), "name", "end"))
-            shape.append(tag("line", x1=min(ends), x2=max(ends), y1=at, y2=at, class_="between"))
-            for place, (dot, end) in enumerate(zip(dots, ends, strict=True)):
-                groups.setdefault(place, []).append(
-                    joined(drawing.marker(dot.look, end, at), drawing.point(end, at, dot.label))
-                )
-        looks = [dot.look for dot in rows[0][1]]
-        drawn = [
-            tag("g", groups[n], class_=f"series {drawing.colour_of(look)}", data_series=n)
-            for n, look in enumerate(looks)
-        ]
-        return svg(width, frame.height, alt, *shape, *drawn)
-
-    return figure(title, both_widths(draw), looks=[dot.look for dot in rows[0][1]])
-
-
-def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, alt: str) -> Html:
-    """A thin bar a silo, the largest gain first: of so many silos that names have no room."""
-    gains = sorted(gains, key=lambda pair: -pair[0])
-    values = np.array([gain for gain, _ in gains])
-    # A silo that lost a hundredfold would hide all others.
-    low, high = min(0.0, max(values.min(), -1.0)), max(0.0, min(values.max(), 1.0))
-    low, high = (low, high) if high > low else (-0.1, 0.1)
-
-    def draw(width: int) -> Html:
-        frame = _frame(width, 240, Scale(0, len(gains), 0, 1), Scale(low, high, 0, 1))
-        zero = frame.y(0.0)
-        wide = frame.x(1.0) - frame.x(0.0)
-        up, down, asked = [], [], []
-        for number, (gain, label) in enumerate(gains):
-            x, y = frame.x(number), frame.y.inside(gain)
-            (up if gain >= 0 else down).append(
-                f"M{x:.2f} {zero:.1f}V{y:.1f}h{max(0.85 * wide, 0.4):.2f}V{zero:.1f}z"
-            )
-            asked.append(drawing.point(x + wide / 2, y, label))
-        ticks = [(tick, _gain(tick, metric)) for tick in frame.y.ticks(5)]
-        said = "reduction of error" if metric == "mse" else "points of accuracy gained"
-        said += f" (bars are cut at {_gain(-1.0, metric)})" if values.min() < -1 else ""
-        shape = drawing.axes(frame, "silos, the largest gain first", said, [], ticks)
-        return svg(
-            width,
-            frame.height,
-            alt,
-            shape,
-            tag("path", d="".join(up) or None, class_="bar c-green"),
-            tag("path", d="".join(down) or None, class_="bar c-vermillion"),
-            tag("line", x1=frame.x.start, x2=frame.x.end, y1=zero, y2=zero, class_="rule"),
-            tag("g", asked, class_="series", data_series=0),
-        )
-
-    return figure(title, both_widths(draw))
-
-
-def bars_chart(
-    title: str,
-    bars: Sequence[Bar],
-    x_label: str,
-    alt: str,
-    legend: Sequence[tuple[str, str]] = (),
-    ends: tuple[str, str] | None = None,
-    largest: float | None = None,
-) -> Html:
-    """A bar a silo: lying and named, or (of many) standing and thin, in the order given.
-
-    Args:
-      title: of the chart.
-      bars: a silo each.
-      x_label: what their length means.
-      alt: what they show, in words.
-      legend: (class of colour, name) of the parts.
-      ends: what 0 and the largest mean, in words.
-      largest: the end of the axis; else the longest bar.
-    """
-    longest = max(math.fsum(v for _, v in bar.parts) for bar in bars)
-    largest = largest or 1.04 * longest or 1.0
-    draw = _lying if len(bars) <= MOST_ROWS else _standing
-    keys = [
-        tag("span", tag("span", class_=f"key {colour}"), name, class_="item")
-        for colour, name in legend
-    ]
-    drawn = both_widths(lambda width: draw(width, bars, x_label, alt, largest, ends))
-    below = tag("div", keys, class_="keys") if keys else None
-    return figure(title, drawn, below=below)
-
-
-MOST_ROWS = 40  # silos with a row and a name of their own
-
-
-def _lying(width, bars, x_label, alt, largest, ends) -> Html:
-    left = _room([bar.name for bar in bars], width)
-    bottom = 26 + _ROW * len(bars)
-    x = Scale(0, largest, left, width - 14)
-    frame = Frame(width, bottom + 44, x, Scale(0, len(bars), bottom, 26))
-    ticks = [(t, f"{t:g}") for t in x.ticks(7 if width == drawing.WIDE else 4)]
-    if ends:
-        ticks = [(0.0, ends[0]), (largest, ends[1])]
-    parts = [drawing.axes(frame, x_label, "", ticks, [])]
-    asked = []
-    for number, bar in enumerate(bars):
-        y = 26 + _ROW * number + 5
-        parts.append(words(left - 10, y + 12, _name(bar.name, width), "name", "end"))
-        for colour, begin, end in _stacked(bar, largest):
-            size = {"x": x(begin), "y": float(y), "width": x(end) - x(begin), "height": _ROW - 10}
-            parts.append(tag("rect", **size, class_=f"bar {colour}"))
-        whole = min(math.fsum(v for _, v in bar.parts), largest)
-        asked.append(drawing.point(x(whole), y + 8, bar.label))
-    return svg(width, frame.height, alt, *parts, tag("g", asked, class_="series", data_series=0))
-
-
-def _standing(width, bars, x_label, alt, largest, ends) -> Html:
-    frame = _frame(width, 240, Scale(0, len(bars), 0, 1), Scale(0, largest, 0, 1))
-    wide = frame.x(1.0) - frame.x(0.0)
-    ticks = [(t, f"{t:g}") for t in frame.y.ticks(5)]
-    if ends:
-        ticks = [(0.0, ends[0]), (largest, ends[1])]
-    drawn: dict[str, list[str]] = {}
-    asked = []
-    for number, bar in enumerate(bars):
-        left = frame.x(number)
-        for colour, begin, end in _stacked(bar, largest):
-            shape = f"M{left:.2f} {frame.y(begin):.1f}V{frame.y(end):.1f}h{0.85 * wide:.2f}"
-            drawn.setdefault(colour, []).append(f"{shape}V{frame.y(begin):.1f}z")
-        whole = min(math.fsum(v for _, v in bar.parts), largest)
-        asked.append(drawing.point(left + wide / 2, frame.y(whole), bar.label))
-    paths = [tag("path", d="".join(d), class_=f"bar {colour}") for colour, d in drawn.items()]
-    shape = drawing.axes(frame, "silos", x_label, [], ticks)
-    dots = tag("g", asked, class_="series", data_series=0)
-    return svg(width, frame.height, alt, shape, *paths, dots)
-
-
-def _stacked(bar: Bar, largest: float) -> list[tuple[str, float, float]]:
-    """The parts of a bar: class, begin and end; cut at the end of the axis."""
-    sums = [0.0, *itertools.accumulate(value for _, value in bar.parts)]
-    return [
-        (colour, min(begin, largest), min(end, largest))
-        for (colour, _), begin, end in zip(bar.parts, sums[:-1], sums[1:], strict=True)
-    ]
-
-
-def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, below: Html) -> Html:
-    """A matrix between silos, in the order given: who is alike."""
-    many = len(names) > MOST_ROWS
-
-    def draw(width: int) -> Html:
-        left = 4 if many else _room(names, width)
-        side = min(width - left - 4, 420)
-        cell = side / len(names)
-        picture = tag(
-            "image",
-            href=drawing.matrix_picture(values),
-            x=left,
-            y=4,
-            width=side,
-            height=side,
-            class_="pixels",
-        )
-        named = (
-            []
-            if many or cell < 9
-            else [
-                words(left - 8, 4 + cell * (n + 0.5) + 4, _name(name, width), "name", "end")
-                for n, name in enumerate(names)
-            ]
-        )
-        asked = (
-            []
-            if many
-            else [
-                drawing.point(
-                    left + cell * (j + 0.5),
-                    4 + cell * (i + 0.5),
-                    f"{shown(one)} and {shown(other)}: {values[i, j]:.2f}",
-                )
-                for i, one in enumerate(names)
-                for j, other in enumerate(names)
-                if j <= i
-            ]
-        )
-        frame = tag("rect", x=left, y=4, width=side, height=side, class_="frame")
-        dots = tag("g", asked, class_="series", data_series=0)
-        return svg(width, side + 8, alt, picture, frame, *named, dots)
-
-    # Without names it need not be drawn anew for another width: large pictures are kept once.
-    return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
-
-
-def _frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
+def in_frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
     """Room for numbers at the left, for the axis' words above and below."""
     left, right, top, bottom = 58, width - 14, 28, height - 46
     return Frame(
@@ -388,21 +156,3 @@ def _y_ticks(frame: Frame, metric: str) -> list[tuple[float, str]]:
         step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
         return [(tick, f"{100 * tick:.{0 if step >= 0.01 else 1}f} %") for tick in ticks]
     return [(tick, f"{tick:.4g}") for tick in ticks]
-
-
-def _gain(tick: float, metric: str) -> str:
-    return percent(tick) if metric == "mse" else f"{100 * tick:.0f}"
-
-
-def _name(name: str, width: int) -> str:
-    """Cut in the middle: names that begin alike often end otherwise."""
-    name, longest = shown(name, None), _LONGEST_NAME if width == drawing.WIDE else 15
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[-half:]}"
-
-
-def _room(names: Sequence[str], width: int) -> int:
-    """For the longest name at the left."""
-    return 24 + math.ceil(7.6 * max(len(_name(name, width)) for name in names))

@@ -11,7 +11,7 @@ from typing import Any
 from silodp.figures.looks import BLUE, Look, look_of
 from silodp.names import shown
 from silodp.progress_file import PROGRESS_FILE
-from silodp.report import charts, drawing
+from silodp.report import charts, drawing, silo_charts
 from silodp.report.checks import AMOUNT, NUMBER, TEXT, fits
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import found_in
@@ -213,7 +213,7 @@ def _budgets(silos: Sequence[Mapping[str, Any]]) -> Html | None:
     if not silos:
         return None
     bars = [
-        charts.Bar(
+        silo_charts.Bar(
             s["silo"],
             [("c-blue", float(s["epsilon"]))],
             f"{shown(s['silo'])}: epsilon {budget(s['epsilon'])}, delta {small(s['delta'])}",
@@ -222,7 +222,7 @@ def _budgets(silos: Sequence[Mapping[str, Any]]) -> Html | None:
     ]
     note = "All of it counts from the start: a run that is stopped has still released something."
     title = f"Budget of this run ({count(len(bars), 'silo')})"
-    drawn = charts.bars_chart(title, bars, "epsilon", f"{title}: {note}")
+    drawn = silo_charts.bars_chart(title, bars, "epsilon", f"{title}: {note}")
     if len(bars) > _FEW:
         drawn = folded(title, drawn)
     return joined(drawn, tag("p", note, class_="note"))

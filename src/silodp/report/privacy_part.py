@@ -8,7 +8,7 @@ from silodp.baselines import seen_together
 from silodp.names import shown
 from silodp.privacy.attacker import guessed_right
 from silodp.privacy.person_words import person_in_words
-from silodp.report import answer, charts, meaning, tables
+from silodp.report import answer, meaning, silo_charts, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
 from silodp.report.numbers import (
@@ -113,7 +113,7 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
         return lifetime_bars(counted)
     bars = []
     silos = list(result.privacy)
-    if len(silos) > charts.MOST_ROWS:
+    if len(silos) > silo_charts.MOST_ROWS:
         silos.sort(key=lambda p: p["epsilon"])
     for p in silos:
         if math.isfinite(p["epsilon"]):
@@ -121,7 +121,7 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
             part = ("c-blue", p["epsilon"])
         else:  # beyond every axis
             said, part = "no privacy at all", ("c-vermillion", 1.04 * max(finite))
-        bars.append(charts.Bar(p["silo"], [part], f"{shown(p['silo'])}: {said}"))
+        bars.append(silo_charts.Bar(p["silo"], [part], f"{shown(p['silo'])}: {said}"))
     legend = []
     if len(finite) < len(bars):
         legend = [("c-blue", "epsilon"), ("c-vermillion", "no privacy at all: no limit")]
@@ -132,7 +132,7 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
         else "The ledgers that were given are not of these silos."
     )
     return joined(
-        charts.bars_chart(
+        silo_charts.bars_chart(
             "What each silo spent in this run",
             bars,
             "epsilon",
@@ -155,7 +155,7 @@ def lifetime_bars(counted: Sequence[Mapping[str, Any]]) -> Html:
         label = f"{shown(told['silo'])}: spent {budget(spent)} of {budget(lifetime)}; {more}"
         allowed.append(lifetime)
         bars.append(
-            charts.Bar(
+            silo_charts.Bar(
                 told["silo"],
                 [("c-blue", min(spent, lifetime)), ("c-rest", rest)],
                 label,
@@ -178,7 +178,7 @@ def lifetime_bars(counted: Sequence[Mapping[str, Any]]) -> Html:
     columns = ["silo", "spent", "lifetime", "left for one more run", "runs"]
     listed = tables.table("Budgets by ledger (epsilon)", columns, rows)
     return joined(
-        charts.bars_chart(
+        silo_charts.bars_chart(
             "What each silo has spent of its lifetime allowance",
             bars,
             "epsilon",

@@ -8,7 +8,7 @@ import numpy as np
 from silodp.errors import SilodpError
 from silodp.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.names import shown
-from silodp.report import charts, tables
+from silodp.report import silo_charts, tables
 from silodp.report.checks import CLUSTERS, NUMBER, fits
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
@@ -48,7 +48,7 @@ def _kept(learned: Mapping[str, Any]) -> Html:
     """The shrinkage s_k: 0 is FedAvg, 1 local training."""
     silos = sorted(learned["silos"], key=lambda silo: -silo["kept"])
     bars = [
-        charts.Bar(
+        silo_charts.Bar(
             silo["silo"],
             [("c-purple", max(silo["kept"], 0.0))],
             f"{shown(silo['silo'])} keeps {percent(silo['kept'])} of its own (epsilon "
@@ -57,7 +57,7 @@ def _kept(learned: Mapping[str, Any]) -> Html:
         for silo in silos
     ]
     low, high = silos[-1]["kept"], silos[0]["kept"]
-    return charts.bars_chart(
+    return silo_charts.bars_chart(
         "How much each silo keeps of its own (shrinkage s_k)",
         bars,
         "kept of its own",
@@ -154,4 +154,4 @@ def _map(matrix: np.ndarray, names: Sequence[str], where_from: str) -> Html:
     )
     placed = matrix[np.ix_(order, order)]
     in_place = [names[place] for place in order]
-    return charts.map_chart("Who is alike", placed, in_place, alt, below)
+    return silo_charts.map_chart("Who is alike", placed, in_place, alt, below)

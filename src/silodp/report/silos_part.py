@@ -6,7 +6,7 @@ from typing import Any
 
 from silodp.baselines import BASELINES
 from silodp.names import shown
-from silodp.report import answer, charts, tables
+from silodp.report import answer, charts, silo_charts, tables
 from silodp.report.answer import WHAT, method_name
 from silodp.report.drawing import colour_of
 from silodp.report.gains import Gain, gains_by_silo
@@ -29,22 +29,22 @@ def silos_part(run: Run) -> Html:
     others = [(m, run.baselines[m]) for m in BASELINES if m in run.baselines]
     gains = {method: gains_by_silo(result, other) for method, other in others}
     drawn: list[Html] = []
-    if len(result.per_silo) <= charts.MOST_ROWS:
+    if len(result.per_silo) <= silo_charts.MOST_ROWS:
         drawn.append(_dots(run, others, gains))
     else:
         for method, _ in others:
             drawn.append(_sorted(result, method, gains[method]))
-    if not others and len(result.per_silo) > charts.MOST_ROWS:
+    if not others and len(result.per_silo) > silo_charts.MOST_ROWS:
         bars = [
-            charts.Bar(
+            silo_charts.Bar(
                 s["silo"], [(colour_of(answer.look(result)), s["mean"])], _silo_words(s, result)
             )
             for s in sorted(result.per_silo, key=lambda s: s["mean"])
         ]
         said = charts.METRIC_NAMES[result.metric].split(":")[-1].strip()
-        drawn.append(charts.bars_chart("Each silo's test metric", bars, said, _alt_silos(run)))
+        drawn.append(silo_charts.bars_chart("Each silo's test metric", bars, said, _alt_silos(run)))
     listed = _silo_table(run, others, gains)
-    if len(result.per_silo) > charts.MOST_ROWS:
+    if len(result.per_silo) > silo_charts.MOST_ROWS:
         listed = folded(f"All {len(result.per_silo):,} silos as a table", listed)
     return joined(drawn, _ends(run), listed)
 
@@ -72,7 +72,7 @@ def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, li
     for place in places:
         shown_results = [*(other for _, other in others), result]
         dots = [
-            charts.Dot(
+            silo_charts.Dot(
                 answer.look(one), one.per_silo[place]["mean"], _silo_words(one.per_silo[place], one)
             )
             for one in shown_results
@@ -80,7 +80,7 @@ def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, li
         rows.append((result.per_silo[place]["silo"], dots))
     sorted_by = f", the largest gain over {WHAT[others[0][0]]} first" if others else ""
     title = f"Each silo's test metric{sorted_by}"
-    drawn = charts.rows_of_dots(title, rows, result.metric, _alt_silos(run))
+    drawn = silo_charts.rows_of_dots(title, rows, result.metric, _alt_silos(run))
     return drawn
 
 
@@ -106,7 +106,7 @@ def _sorted(result: Result, method: str, gains: Sequence[Gain]) -> Html:
     better = sum(found.mean > 0 for found in gains)
     title = f"Gain of each silo over {WHAT[method]}"
     alt = f"{title}: {better} of {len(gains)} silos gain. The table below has the numbers."
-    return charts.sorted_gains(title, told, result.metric, alt)
+    return silo_charts.sorted_gains(title, told, result.metric, alt)
 
 
 def _gain_text(found: Gain, metric: str) -> str:
