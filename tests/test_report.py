@@ -103,6 +103,13 @@ def test_without_baselines_the_page_says_how_to_get_them(tmp_path):
     assert "--baselines" in said
 
 
+def test_where_a_ledger_was_charged_baselines_are_no_remedy(tmp_path):
+    result = made_up(options={"data": "x", "method": "mrmtl", "ledger": "ledgers"})
+    said = page_of(write_runs(tmp_path, result)).text
+    assert "charged to the same ledgers" in said
+    assert "--baselines" not in said
+
+
 def test_baselines_of_other_budgets_or_silos_are_not_taken(tmp_path):
     write_runs(tmp_path, made_up(), made_up("local", epsilons=(1.0, 3.0, 5.0)))
     assert "than alone" not in page_of(tmp_path).text

@@ -75,9 +75,15 @@ def missing_baselines(run: Run) -> str | None:
     missing = [m for m in BASELINES if m not in run.baselines and m != run.result.method]
     if not missing:
         return None
+    said = f"Not compared with {' and '.join(WHAT[m] for m in missing)}: "
+    if run.result.options.get("ledger") is not None:
+        return (
+            f"{said}these would be further runs, charged to the same ledgers. Compare beforehand, "
+            "on records that are not secret, or without a ledger as an experiment."
+        )
     return (
-        f"Not compared with {' and '.join(WHAT[m] for m in missing)}: train with --baselines, or "
-        "give the folders of their runs (same data, budgets and seeds) beside this one."
+        f"{said}train with --baselines, or give the folders of their runs (same data, budgets and "
+        "seeds) beside this one."
     )
 
 
