@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from silodp.cli import app
-from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe
+from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe, settings
 from silodp.errors import SilodpError
 
 SMALL = ("--silos", "2", "--rounds", "2", "--epsilon", "3")
@@ -75,6 +75,12 @@ def test_quiet_may_stand_anywhere(cli):
     for args in (("--quiet", "data", "list"), ("data", "--quiet", "list")):
         assert cli(*args).stdout == ""
     assert cli("data", "list").stdout != ""  # it does not last
+
+
+def test_quiet_ends_with_its_command(cli):
+    assert cli("methods", "--quiet").stdout == ""
+    assert not settings().quiet
+    assert cli("methods").stdout != ""
 
 
 def test_quiet_still_tells_errors(cli, sentence):

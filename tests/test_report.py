@@ -349,6 +349,18 @@ def test_a_damaged_ledger_is_refused(ledgers, tmp_path):
         report_page([], ledger=tmp_path / "copy")
 
 
+def test_beyond_its_allowance_a_ledger_promises_nothing(ledgers):
+    """Not by this program, which refuses; but a ledger may come from elsewhere."""
+    from silodp.privacy.spending import remaining
+    from silodp.report.ledger_section import ledgers_section, read_ledgers
+
+    found = read_ledgers(ledgers, "silo-01")
+    left = {"silo-01": remaining(ledgers, "silo-01") | {"spent_epsilon": 6.5}}
+    said = Reader(ledgers_section(found, left, with_bars=True)).text
+    assert "spent MORE than the 6 that this silo allows" in said
+    assert "Nothing is promised" in said
+
+
 def test_an_unknown_silo_and_nothing_at_all_are_refused(ledgers, tmp_path):
     with pytest.raises(SilodpError, match="'nobody' has no ledger"):
         report_page([], ledger=ledgers, silo="nobody")

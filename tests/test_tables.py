@@ -1,5 +1,6 @@
 import datetime
 import decimal
+import functools
 import json
 import sys
 
@@ -8,9 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from silodp.cli.data import app
 from silodp.datasets import DataOptions, resolve
 from silodp.datasets.columns import Column, Encoder, make_encoder
 from silodp.datasets.schema import Schema, level_text, read_schema
@@ -787,11 +786,12 @@ def test_one_spelling():
 # --- `silodp data check`
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+@pytest.fixture
+def run(cli):
+    return functools.partial(cli, "data")
 
 
-def test_check_command(tmp_path):
+def test_check_command(run, tmp_path):
     path = csv(tmp_path, people().assign(site=["[b]north", "south"] * 20))
     result = run("check", path, "--silo-column", "site", "--target", "ill", "--json")
     described = json.loads(result.output)
@@ -807,7 +807,7 @@ def test_check_command(tmp_path):
     assert "Not covered by epsilon" in plain.output
 
 
-def test_check_command_shows_subjects_and_what_is_public(tmp_path):
+def test_check_command_shows_subjects_and_what_is_public(run, tmp_path):
     path = csv(tmp_path, visits())
     asked = ("check", path, "--silo-column", "site", "--subject-column", "who", "--target", "score")
     described = json.loads(run(*asked, "--json").output)
@@ -824,17 +824,14 @@ def test_check_command_shows_subjects_and_what_is_public(tmp_path):
     assert "Taken as public: class list." in run("check", "synthetic", "--task", "binary").output
 
 
-def test_check_command_refuses(tmp_path):
+def test_check_command_refuses(run, sentence, tmp_path):
     path = csv(tmp_path, people())
-    result = run("check", path, "--target", "score")
-    assert isinstance(result.exception, SilodpError)
-    assert "--silo-column" in str(result.exception)
+    assert "--silo-column" in sentence(run("check", path, "--target", "score"))
 
 
-def test_check_command_on_a_name(tmp_path):
+def test_check_command_on_a_name(run, sentence):
     described = json.loads(run("check", "synthetic", "--task", "binary", "--json").output)
     assert described["task"] == "binary"
     assert described["uncovered"] == []
     assert "Nothing was learned" in run("check", "synthetic").output
-    result = run("check", "synthetic", "--drop-missing")
-    assert "'drop_missing'" in str(result.exception)
+    assert "'drop_missing'" in sentence(run("check", "synthetic", "--drop-missing"))

@@ -39,11 +39,11 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **more: Any) -> None:
         """Runs the command that is asked for, and ends the process with its exit code."""
-        terminal.begin()
-        try:
-            code = super().main(*args, **more | {"standalone_mode": False})
-        except Exception as error:
-            code = _told(error)
+        with terminal.one_command():
+            try:
+                code = super().main(*args, **more | {"standalone_mode": False})
+            except Exception as error:
+                code = _told(error)
         sys.exit(code or DONE)
 
     def invoke(self, ctx: Any) -> Any:

@@ -5,6 +5,8 @@ a person the other. Every command talks through the consoles made here.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,15 @@ def settings() -> Settings:
     return _settings
 
 
-def begin() -> None:
-    """A command begins, and nothing is said yet of how it is to talk."""
+@contextmanager
+def one_command() -> Iterator[None]:
+    """For as long as a command runs: how it talks is its own, and the next one's begins anew."""
     global _settings
-    _settings = Settings()
+    before, _settings = _settings, Settings()
+    try:
+        yield
+    finally:
+        _settings = before
 
 
 def if_interrupted(sentence: str) -> None:
