@@ -10,8 +10,9 @@ export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 demo: $(VENV)/core
 	$(BIN)/silodp demo --out runs/demo
 
+# Each process takes tests that follow each other, so that it can use again what they share.
 test: $(VENV)/dev browser lint
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # Tests look at pages with Debian's Chromium, installed here where that may be done; where there is
 # none, they are skipped and say so.

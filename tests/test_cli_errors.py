@@ -5,7 +5,6 @@ Most cases call the command in this process; some of each kind are run as a real
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -639,50 +638,25 @@ def test_out_that_may_not_be_written(cli, sentence, tmp_path):
 # --- the same as a real command
 
 
-def commands(folder):
-    """Arguments and what is to be told, of some cases of each kind."""
-    with_value("age", 45, np.nan).to_csv(folder / "nan.csv", index=False)
-    one_class(table()).to_csv(folder / "one_class.csv", index=False)
-    table(20).to_csv(folder / "small.csv", index=False)
-    (folder / "cut.parquet").write_bytes(b"PAR1\x15\x04")
-    (folder / "school.mat").write_bytes(b"MATLAB 5.0 garbage" * 20)
-    (folder / "policies.toml").write_text('[default]\nepsilon = 3\n[silos."silo-1"]\nepsilon = 1')
-    (folder / "run.toml").write_text("epsilom = 3")
+@pytest.fixture
+def asked(file, tmp_path):
+    """Arguments of what is refused, and what is to be told; one of each kind."""
+    with_value("age", 45, np.nan).to_csv(tmp_path / "nan.csv", index=False)
+    file("school.mat", b"MATLAB 5.0 garbage" * 20)
+    policies = file("policies.toml", '[default]\nepsilon = 3\n[silos."silo-1"]\nepsilon = 1')
     return {
-        "nan": (("--data", folder / "nan.csv", *TABLE), "column 'age' of silo 'south'"),
-        "one class": (("--data", folder / "one_class.csv", *TABLE), "Silo 'south'"),
-        "small silo": (("--data", folder / "small.csv", *TABLE), "--small-silos full-batch"),
-        "cut parquet": (("--data", folder / "cut.parquet", *TABLE), "copy it again"),
+        "nan": (("--data", tmp_path / "nan.csv", *TABLE), "column 'age' of silo 'south'"),
         "corrupt school": (
-            ("--data", "school", "--data-dir", folder, "--epsilon", 3),
+            ("--data", "school", "--data-dir", tmp_path, "--epsilon", 3),
             "data get school",
         ),
-        "unknown data": (("--data", "scool", "--epsilon", 3), "use 'school'"),
-        "policies": ((*SMALL, "--policies", folder / "policies.toml"), "'silo-01'"),
-        "config": (("--config", folder / "run.toml"), "use 'epsilon'"),
+        "policies": ((*SMALL, "--policies", policies), "'silo-01'"),
+        "config": (("--config", file("run.toml", "epsilom = 3")), "use 'epsilon'"),
     }
 
 
-@pytest.fixture(scope="module")
-def ended(command, tmp_path_factory):
-    """All of them, two at a time."""
-    folder = tmp_path_factory.mktemp("commands")
-    with ThreadPoolExecutor(2) as pool:
-        futures = {
-            name: pool.submit(command, "run", *args, "--out", folder / "out" / name)
-            for name, (args, _) in commands(folder).items()
-        }
-        return folder, {name: future.result() for name, future in futures.items()}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("nan", "one class", "small silo", "cut parquet"),
-        *("corrupt school", "unknown data", "policies", "config"),
-    ],
-)
-def test_real_command(ended, sentence, name):
-    folder, done = ended
-    assert commands(folder)[name][1] in sentence(done[name])
-    assert not (folder / "out" / name).exists()
+@pytest.mark.parametrize("name", ["nan", "corrupt school", "policies", "config"])
+def test_real_command(asked, command, sentence, name, tmp_path):
+    args, told = asked[name]
+    assert told in sentence(command("run", *args, "--out", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

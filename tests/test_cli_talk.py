@@ -236,6 +236,21 @@ def test_interrupted_says_how_to_go_on(cli, command):
     assert cli("data", "list").exit_code == 0
 
 
+def test_interrupted_while_it_loads():
+    program = """
+import os, signal, sys
+from silodp.__main__ import main
+class Stops:
+    def find_spec(self, name, path, target=None):
+        if name == "silodp.cli.tune":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stops())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
 def test_interrupted_at_a_question(cli, command):
     def added() -> None:
         """Asks."""

@@ -374,10 +374,10 @@ def test_the_command_prints_the_best_and_what_epsilon_leaves_out(tmp_path, cli):
     assert [session["runs"] for session in about["sessions"]] == [6]
 
 
-def test_killed_twice_the_table_is_the_same(file, tmp_path, command):
+def test_killed_twice_the_table_is_the_same(file, tmp_path, cli):
     """kill -9 while it trains, twice; then the same command goes on."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert command("sweep", file, "--out", whole, "--quiet").returncode == 0
+    assert cli("sweep", file, "--out", whole, "--quiet").exit_code == 0
     for least in (1, 9):
         args = [sys.executable, "-m", "silodp", "sweep", file, "--out", killed, "--quiet"]
         process = subprocess.Popen(args)
@@ -386,7 +386,7 @@ def test_killed_twice_the_table_is_the_same(file, tmp_path, command):
         process.wait()
     left = len((killed / "results.csv").read_text().splitlines())
     assert left < len((whole / "results.csv").read_text().splitlines()), "killed too late"
-    assert command("sweep", file, "--out", killed, "--quiet").returncode == 0
+    assert cli("sweep", file, "--out", killed, "--quiet").exit_code == 0
     assert (killed / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
     assert not (killed / "unfinished").exists()
 

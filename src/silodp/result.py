@@ -146,6 +146,8 @@ def read_models(folder: Path | str) -> dict[str, np.ndarray]:
 def read_result(folder: Path | str) -> Result:
     """The result in a run's folder."""
     path = Path(folder) / RESULT_FILE
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise SilodpError(f"{path} is not a file: give the folder of a finished run.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return Result(**_with_infinities(content))

@@ -77,7 +77,7 @@ def _main(
 
 
 def main() -> None:
-    """Entry point of the `silodp` command."""
+    """Runs the `silodp` command, and ends the process."""
     interrupts.handle()  # a run that is asked to end saves its checkpoint, as for Ctrl-C
     _calm()
     app()

@@ -11,12 +11,13 @@ from silodp.privacy import spending
 from silodp.privacy.entry_words import about_in_words, in_words
 from silodp.privacy.ledger import Ledger, ledger_paths, read_path
 from silodp.report import meaning, tables
-from silodp.report.html import Html, tag
+from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import budget, count, small
 from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 
 MOST_IN_FULL = 20  # ledgers told entry by entry
+_MOST_OPEN = 3  # of them unfolded: all have much the same to say
 _STATES = {
     "open": "begun; counts in full",
     "finished": "finished; counts in full",
@@ -74,18 +75,28 @@ def ledgers_section(
             )
         )
     else:
-        parts += [_ledger(ledger, left[ledger.silo]) for ledger in ledgers]
+        unfolded = len(ledgers) <= _MOST_OPEN
+        parts += [_ledger(ledger, left[ledger.silo], unfolded) for ledger in ledgers]
     return tag("section", parts, aria_labelledby="ledgers")
 
 
-def _ledger(ledger: Ledger, left: Mapping[str, Any]) -> Html:
+def _ledger(ledger: Ledger, left: Mapping[str, Any], unfolded: bool) -> Html:
     account = spending.account_of(ledger)
-    one = "person" if ledger.unit == "subject" else "record"
-    parts: list[Html] = [tag("h3", f"Silo {shown(ledger.silo)}")]
+    name = f"Silo {shown(ledger.silo)}"
     if account.allowance is None:
-        parts.append(tag("p", "No allowance was set yet, so nothing could be spent."))
+        state = tag("p", "No allowance was set yet, so nothing could be spent.")
     else:
-        parts.append(tag("p", _state(left, one), class_="headline"))
+        one = "person" if ledger.unit == "subject" else "record"
+        state = tag("p", _state(left, one), class_="headline")
+    details = _details(ledger, account, left)
+    if not unfolded:
+        details = folded(f"{name}: what that could tell an attacker, runs and entries", details)
+    return tag("article", tag("h3", name), state, details)
+
+
+def _details(ledger: Ledger, account: spending.Account, left: Mapping[str, Any]) -> Html:
+    parts: list[Html] = []
+    if account.allowance is not None:
         parts.append(tag("h4", "What all of it together could tell an attacker"))
         parts.append(
             meaning.explained(_true(left), left["lifetime_delta"], ledger.unit, ledger.relation)
@@ -113,7 +124,7 @@ def _ledger(ledger: Ledger, left: Mapping[str, Any]) -> Html:
             tag("code", ledger.head),
         )
     )
-    return tag("article", parts)
+    return joined(parts)
 
 
 def _true(left: Mapping[str, Any]) -> float:
