@@ -11,12 +11,16 @@ from silodp.cli import app
 
 
 def pytest_configure(config):
-    """Programs are shared by all processes of the tests, and by the next time they are run.
+    """JAX as in a user's process, whichever test comes first and what it imports.
 
-    Before any test is imported: JAX looks only once.
+    Programs are shared by all processes of the tests, and by the next time they are run. Before
+    any test is imported: JAX looks only once.
     """
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("programs"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+    from silodp.engines.devices import prepare_jax
+
+    prepare_jax()
 
 
 @pytest.fixture(scope="session", autouse=True)

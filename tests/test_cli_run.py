@@ -523,6 +523,7 @@ def test_personal_models_are_written(cli, tmp_path, sentence):
     ]
     table.write_text("site,one,two,outcome,day\n" + "\n".join(rows))
     asked = ("run", "--data", table, "--silo-column", "site", "--target", "outcome", "--epsilon", 5)
+    asked += ("--method", "local")
     assert "leave the column out (--ignore)" in sentence(cli(*asked))
     assert "ignore names the column 'week'" in sentence(cli(*asked, "--ignore", "week"))
     asked += ("--ignore", " day,two ")

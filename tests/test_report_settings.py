@@ -58,7 +58,7 @@ def test_the_command_of_a_tuned_run_tunes(cli):
 
 def test_records_from_python_have_no_command(tmp_path):
     common = {"epsilon": 3.0, "delta": 1e-4, "rounds": 2, "batch_size": 8, "lr": 0.1, "clip": 1.0}
-    result = silodp.run(federation=small(), **common)
+    result = silodp.run(federation=small(), method="local", **common)
     said = page_of(write_runs(tmp_path, result)).text
     assert "Asked for from Python" in said
     assert "silodp run" not in said

@@ -247,7 +247,7 @@ def many_kills(cli, folder, times, seed):
 
 
 def test_killed_runs_are_never_charged_less_than_released(cli, tmp_path):
-    outcomes = many_kills(cli, tmp_path, 3, seed=0)
+    outcomes = many_kills(cli, tmp_path, 2, seed=0)
     assert "went on" in outcomes
 
 

@@ -288,6 +288,9 @@ def wait_for(holds, seconds=20):
 # What runs write
 
 
+SHORT = {"method": "local", "silos": 3, "rounds": 4, "epsilon": 2}
+
+
 class Looks(Reporter):
     """Reads the file whenever something is reported."""
 
@@ -306,7 +309,7 @@ class Looks(Reporter):
 
 def test_a_run_keeps_its_progress_and_removes_it(tmp_path):
     looks = Looks(tmp_path)
-    silodp.run(data="synthetic", silos=3, rounds=4, epsilon=2, out=tmp_path / "a", reporter=looks)
+    silodp.run(**SHORT, out=tmp_path / "a", reporter=looks)
     stages = [told["stage"] for told in looks.seen]
     assert "compiling" in stages or "training" in stages
     silos = looks.seen[-1]["silos"]
@@ -324,15 +327,14 @@ def test_a_run_that_fails_leaves_no_progress(tmp_path):
 
     looks = Fails(tmp_path)
     with pytest.raises(RuntimeError, match="stopped"):
-        silodp.run(data="synthetic", silos=3, rounds=4, epsilon=2, out=tmp_path, reporter=looks)
+        silodp.run(**SHORT, out=tmp_path, reporter=looks)
     assert looks.seen
     assert not (tmp_path / PROGRESS_FILE).exists()
 
 
 def test_metrics_that_have_a_price_are_not_shown(tmp_path):
     looks = Looks(tmp_path)
-    common = {"data": "synthetic", "silos": 3, "rounds": 4, "epsilon": 2}
-    silodp.run(out=tmp_path, reporter=looks, metric_share=0.2, **common)
+    silodp.run(out=tmp_path, reporter=looks, metric_share=0.2, **SHORT)
     assert looks.seen
     assert all(not told["metrics"] for told in looks.seen)
 

@@ -10,7 +10,7 @@ from federations import small
 
 import silodp
 
-COMMON = {"rounds": 3, "batch_size": 10, "epsilon": 4, "delta": 1e-4, "lr": 0.1}
+COMMON = {"rounds": 3, "batch_size": 10, "epsilon": 4, "delta": 1e-4, "lr": 0.1, "method": "mrmtl"}
 
 
 def with_subjects(federation, number_of):
@@ -97,6 +97,7 @@ def test_people_from_a_table_end_to_end(cli, sentence, tmp_path):
     schema.write_text("ignore = ['patient']\n[bounds]\nage = [0, 110]\n[target]\nclasses = [0, 1]")
     given = ["--data", table, "--silo-column", "site", "--target", "outcome", "--schema", schema]
     given += ["--epsilon", "2", "--delta", "1e-4", "--rounds", "5", "--batch-size", "12"]
+    given += ["--method", "local"]
     people = [*given, "--subject-column", "patient", "--seeds", "2"]
     done = cli("run", *people, "--json", "--quiet")
     assert done.exit_code == 0, done.stderr
