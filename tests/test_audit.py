@@ -157,7 +157,7 @@ def test_what_is_not_finite_is_an_alarm():
     ("task", "method", "relation"),
     [
         ("regression", "local", "add-remove"),
-        ("regression", "fedavg", "replace-one"),
+        pytest.param("regression", "fedavg", "replace-one", marks=pytest.mark.slow),
         ("binary", "mrmtl", "replace-one"),
         pytest.param("binary", "ditto", "add-remove", marks=pytest.mark.slow),
         pytest.param("multiclass", "ifca+mrmtl", "add-remove", marks=pytest.mark.slow),

@@ -41,7 +41,7 @@ def test_the_largest_cluster_is_the_first_and_names_are_harmless():
     assert len(told["summary"]) == 1  # of one seed there is nothing to agree with
 
 
-@pytest.mark.parametrize("method", ["ifca", "ifca+mrmtl"])
+@pytest.mark.parametrize("method", [pytest.param("ifca", marks=pytest.mark.slow), "ifca+mrmtl"])
 def test_a_run_says_who_chose_what(method):
     """Without privacy and far apart, the silos of synthetic data still all choose something."""
     result = silodp.run(

@@ -69,7 +69,8 @@ def same_as_the_run(result, folder, frame, seed=0):
             "score",
             {"declared": {"range": [20, 60]}, "statistics_share": 0.3},
         ),  # clipped targets
-        ("score", {"engine": "debug", "seeds": 2, "first_seed": 5}),
+        ("score", {"seeds": 2, "first_seed": 5}),
+        pytest.param("score", {"engine": "debug"}, marks=pytest.mark.slow),
         ("ill", {"epsilon": math.inf}),
         ("ill", {"model": "svm"}),
         ("ill", {"declared": {"classes": ["no", "yes"]}}),

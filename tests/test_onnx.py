@@ -75,7 +75,7 @@ def test_records_of_norm_one(tmp_path):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("statistics", [0.0, 0.3])
+@pytest.mark.parametrize("statistics", [pytest.param(0.0, marks=pytest.mark.slow), 0.3])
 def test_images(statistics):
     rng = np.random.default_rng(0)
 

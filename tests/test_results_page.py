@@ -67,6 +67,7 @@ def check(row: dict[str, str]) -> None:
     assert max(found.epsilons) <= float(row["epsilon"]) or math.isinf(float(row["epsilon"]))
 
 
+@pytest.mark.slow
 @needs_school
 def test_a_setting_of_the_table_is_what_a_run_gives():
     rows = settings_of_school()

@@ -60,7 +60,7 @@ def same_models(folders, agreed, result, tmp_path):
 
 
 # Each takes some seconds to compile.
-AT_ONCE = ("mrmtl", "ebmtl", "ifca+mrmtl")
+AT_ONCE = ("ebmtl", "ifca+mrmtl")
 LATER = [name for name in (*METHODS, "ifca+ditto") if name not in AT_ONCE]
 
 
