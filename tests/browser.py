@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 FLAGS = (
@@ -61,3 +62,9 @@ def opened(browser: Browser, address: str, own: str = "file:///", **how) -> Iter
     finally:
         context.close()
     assert watched.wrong == []
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds that would keep people out, as the page stands."""
+    found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]

@@ -87,7 +87,7 @@ def _ledger(ledger: Ledger, left: Mapping[str, Any], unfolded: bool) -> Html:
         state = tag("p", "No allowance was set yet, so nothing could be spent.")
     else:
         one = "person" if ledger.unit == "subject" else "record"
-        state = tag("p", _state(left, one), class_="headline")
+        state = tag("p", _state(left, one), class_="headline" if unfolded else None)
     details = _details(ledger, account, left)
     if not unfolded:
         details = folded(f"{name}: what that could tell an attacker, runs and entries", details)

@@ -42,8 +42,9 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
         tag("tbody", body),
         class_="sortable",
     )
-    region = {"tabindex": 0, "role": "region", "aria_label": caption, "class_": "scroll"}
-    return tag("div", search, tag("div", whole, **region), class_="table")
+    # A group and not a region: a page of many tables would have as many landmarks to step through.
+    scrolls = {"tabindex": 0, "role": "group", "aria_label": caption, "class_": "scroll"}
+    return tag("div", search, tag("div", whole, **scrolls), class_="table")
 
 
 def _cell(cell: Child | Cell, first: bool) -> Html:
