@@ -370,7 +370,11 @@ def simulated(federation, seeds, **options):
 
 
 @pytest.mark.parametrize(
-    ("sampling", "optimiser", "clip"), [("shuffle", "momentum", 0.2), ("poisson", "adam", 3.0)]
+    ("sampling", "optimiser", "clip"),
+    [
+        ("shuffle", "momentum", 0.2),
+        pytest.param("poisson", "adam", 3.0, marks=pytest.mark.slow),
+    ],
 )
 def test_differences_have_the_noise_that_is_counted_with(sampling, optimiser, clip, tmp_path):
     dims, seeds, rounds = 99, 10, 5

@@ -200,6 +200,7 @@ def test_missing_data_destroy_nothing(tmp_path):
     assert [path.name for path in (tmp_path / "none").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.slow
 def test_all_figures_share_runs_and_those_without_data_stop_none(cli, tmp_path, trained):
     quick = ("--trials", 2, "--closed-form", "--out", tmp_path)
     with only("absent", "less", "more"):

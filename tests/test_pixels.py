@@ -74,8 +74,15 @@ def test_a_range_that_is_none(pixels):
         images(pixels=pixels)
 
 
-@pytest.mark.parametrize("subjects", [False, True])
-@pytest.mark.parametrize("name", ["softmax", "convnet"])
+@pytest.mark.parametrize(
+    ("name", "subjects"),
+    [
+        ("softmax", True),
+        ("convnet", False),
+        pytest.param("softmax", False, marks=pytest.mark.slow),
+        pytest.param("convnet", True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_model_sees_numbers(name, subjects):
     federation = images((12,), subjects=subjects, pixels=(-1.0, 1.0))
     model = get_model(name, "multiclass", federation.input_shape, 3)

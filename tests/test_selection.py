@@ -193,8 +193,15 @@ def test_silos_find_their_clusters():
     assert private.mean < 0.3 * together.mean
 
 
-@pytest.mark.parametrize("score", ["error", "loss"])
-@pytest.mark.parametrize("mechanism", ["exponential", "permute-and-flip"])
+@pytest.mark.parametrize(
+    ("score", "mechanism"),
+    [
+        ("error", "exponential"),
+        ("loss", "permute-and-flip"),
+        pytest.param("error", "permute-and-flip", marks=pytest.mark.slow),
+        pytest.param("loss", "exponential", marks=pytest.mark.slow),
+    ],
+)
 def test_classifiers_select_by_error_or_by_loss(score, mechanism):
     result = silodp.run(
         federation=small("multiclass"),

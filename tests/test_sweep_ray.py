@@ -175,6 +175,7 @@ def test_killed_it_goes_on_and_the_table_is_the_same(cluster, ran, folder, tmp_p
     assert table.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_interrupted_it_ends_in_a_sentence_and_workers_stop(cluster, tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(FILE.replace("rounds = 4", "rounds = 1000000"))
