@@ -339,7 +339,7 @@ rounds = 400
 seeds = 2
 epsilon = [1, 2, 4, inf]
 lr = [0.05, 0.1]
-method = ["local", "fedavg", "mrmtl"]
+method = ["local", "fedavg"]
 clip = [0.5, 1.0]
 """
 
@@ -378,14 +378,15 @@ def test_killed_twice_the_table_is_the_same(file, tmp_path, cli):
     """kill -9 while it trains, twice; then the same command goes on."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert cli("sweep", file, "--out", whole, "--quiet").exit_code == 0
-    for least in (1, 9):
+    rows = 0
+    for _ in range(2):
         args = [sys.executable, "-m", "silodp", "sweep", file, "--out", killed, "--quiet"]
         process = subprocess.Popen(args)
-        _wait_for_rows(killed, least)
+        _wait_for_rows(killed, rows + 1)  # it has added some since it began
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    left = len((killed / "results.csv").read_text().splitlines())
-    assert left < len((whole / "results.csv").read_text().splitlines()), "killed too late"
+        rows = len((killed / "results.csv").read_text().splitlines())
+    assert rows < len((whole / "results.csv").read_text().splitlines()), "killed too late"
     assert cli("sweep", file, "--out", killed, "--quiet").exit_code == 0
     assert (killed / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
     assert not (killed / "unfinished").exists()
