@@ -332,11 +332,13 @@ def test_a_run_that_fails_leaves_no_progress(tmp_path):
     assert not (tmp_path / PROGRESS_FILE).exists()
 
 
-def test_metrics_that_have_a_price_are_not_shown(tmp_path):
+@pytest.mark.parametrize("price", [0, 0.2])
+def test_metrics_that_have_a_price_are_not_shown(tmp_path, monkeypatch, price):
+    monkeypatch.setattr("silodp.progress_file._SECONDS_BETWEEN", 0)
     looks = Looks(tmp_path)
-    silodp.run(out=tmp_path, reporter=looks, metric_share=0.2, **SHORT)
-    assert looks.seen
-    assert all(not told["metrics"] for told in looks.seen)
+    silodp.run(out=tmp_path, reporter=looks, metric_share=price, evaluate_every=1, **SHORT)
+    shown = [told["metrics"] for told in looks.seen if told["metrics"]]
+    assert bool(shown) == (price == 0)
 
 
 def test_a_tuned_run_tells_no_times(tmp_path):
