@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import time
 
 import numpy as np
 import pytest
@@ -236,13 +235,13 @@ def test_a_sweep_without_rows_is_refused(tmp_path):
 
 def test_a_thousand_silos(tmp_path):
     """Names have no room; everything is in a table that can be searched."""
-    began = time.process_time()
-    page = page_of(write_federation(tmp_path, silos=silo_names(1000)))
-    seconds = time.process_time() - began
+    page = page_of(write_federation(tmp_path / "many", silos=silo_names(1000)))
     assert "All 1,000 silos do better with MR-MTL than alone." in page.text
     assert sum("data-filter" in one for one in page.all("input")) >= 1
     assert "hospital 999" in page.text
-    assert seconds < 60  # it takes one; twenty times that would be another algorithm
+    # It grows no faster than the silos: each pair of them is nowhere compared or drawn.
+    fewer = page_of(write_federation(tmp_path / "fewer", silos=silo_names(250)))
+    assert len(page.elements) < 4.2 * len(fewer.elements)
 
 
 # Bad input
