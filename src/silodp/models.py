@@ -18,6 +18,17 @@ from silodp.choices import Task
 from silodp.errors import SilodpError, one_of
 from silodp.federation import pixel_values
 from silodp.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
+from silodp.steady import steady_norm, tidy
+from silodp.whole_sums import (
+    Residual,
+    WholeSum,
+    hinge_residual,
+    linear_whole_sum,
+    logistic_residual,
+    one_by_one_whole_sum,
+    softmax_residual,
+    squared_residual,
+)
 
 Params = Any
 Features = Any
@@ -36,6 +47,7 @@ class Model(NamedTuple):
       prepare: x [n, ...] -> the features that `apply` takes, worked out once for each silo. It maps
         each record by itself: it must not mix records.
       clipped_sum: the sum over records of their clipped loss gradients (see `gradients`).
+      whole_sum: the same in whole grains, for releases (see `whole_sums`).
       heavy: True for models with so much work in one step that silos and runs are best taken one
         after another; False to batch them all into each operation.
       linear: True if outputs are features["x"] @ parameters, which lets gradients be clipped
@@ -51,6 +63,7 @@ class Model(NamedTuple):
     apply: Callable[[Params, Features], Array]
     loss: Loss
     clipped_sum: ClippedSum
+    whole_sum: WholeSum
     prepare: Callable[[Array], Features]
     heavy: bool
     linear: bool = False
@@ -96,6 +109,15 @@ LOSS_OF: dict[Task, Loss] = {
 }
 
 
+# As the sums of releases take them: the derivative of each loss by the outputs.
+RESIDUAL_OF: dict[Loss, Residual] = {
+    squared_loss: squared_residual,
+    hinge_loss: hinge_residual,
+    logistic_loss: logistic_residual,
+    softmax_loss: softmax_residual,
+}
+
+
 def score(task: Task, outputs: Array, y: Array) -> Array:
     """What the metric averages: each record's squared error, or 1 where its class is right."""
     if task == "regression":
@@ -114,6 +136,36 @@ def bounded_score(task: Task, outputs: Array, y: Array, bound: float) -> Array:
     """
     scores = score(task, outputs, y)
     return scores if math.isinf(bound) else jnp.fmin(scores, bound)
+
+
+# A released score is counted in so many steps, so that sums are exact whatever their order.
+SCORE_STEPS = 2**12
+# So many records' scores add up to what a 32-bit number holds.
+MOST_SCORED = 2**31 // SCORE_STEPS - 1
+
+
+def mean_score(
+    model: "Model", params: Params, features: Features, y: Array, records: Array, bound: float
+) -> Array:
+    """The mean score of the first so many records; at most `bound` each, if that is finite.
+
+    With a bound it is to be released. Then no record may change another's share, not by a last bit:
+    records go one at a time through one loop body, and shares are counted in whole steps.
+    """
+    present = jnp.arange(len(y)) < records
+    if math.isinf(bound):
+        scores = score(model.task, model.apply(params, features), y)
+        return jnp.sum(jnp.where(present, scores, 0)) / records
+
+    largest = bound if model.task == "regression" else 1.0
+
+    def steps(record: tuple[Features, Array]) -> Array:
+        alone = jax.tree.map(lambda a: a[None], record)
+        scores = bounded_score(model.task, model.apply(params, alone[0]), alone[1], largest)
+        return jnp.rint(scores[0] / largest * SCORE_STEPS).astype(jnp.int32)
+
+    total = jnp.sum(jnp.where(present, jax.lax.map(steps, (features, y)), 0))
+    return total.astype(jnp.float32) / SCORE_STEPS * largest / records
 
 
 def with_error_as_loss(model: Model) -> Model:
@@ -137,6 +189,9 @@ def on_pixels(model: Model, low: float, high: float) -> Model:
     def clipped_sum(params, features, y, mask, clip, offset=None):
         return model.clipped_sum(params, features_of(features), y, mask, clip, offset)
 
+    def whole_sum(params, features, y, mask, clip, grain, offset=None):
+        return model.whole_sum(params, features_of(features), y, mask, clip, grain, offset)
+
     def features_of(x: Array) -> Features:
         return model.prepare(numbers(x))
 
@@ -144,7 +199,18 @@ def on_pixels(model: Model, low: float, high: float) -> Model:
         prepare=lambda x: x,
         apply=lambda params, x: model.apply(params, features_of(x)),
         clipped_sum=clipped_sum,
+        whole_sum=whole_sum,
     )
+
+
+def gradient_of_one(apply: Callable[[Params, Features], Array], loss: Loss) -> Callable:
+    """Parameters, and features and label of one record -> the gradient of its loss."""
+
+    def loss_of_one(params: Params, features: Features, y: Array) -> Array:
+        alone = jax.tree.map(lambda a: a[None], features)
+        return loss(apply(params, alone), y[None])[0]
+
+    return jax.grad(loss_of_one)
 
 
 def _linear(
@@ -155,9 +221,9 @@ def _linear(
 
     def prepare(x: Array) -> Features:
         flat = x.reshape(len(x), -1)
-        augmented = jnp.concatenate([flat, jnp.ones((len(x), 1), flat.dtype)], axis=1)
+        augmented = jnp.concatenate([tidy(flat), jnp.ones((len(x), 1), flat.dtype)], axis=1)
         # A record's gradient is (its residual) times (its features): the norm needs only this.
-        return {"x": augmented, "norm": jnp.linalg.norm(augmented, axis=1)}
+        return {"x": augmented, "norm": steady_norm(augmented, 1)}
 
     def apply(params: Params, features: Features) -> Array:
         return features["x"] @ params
@@ -169,6 +235,7 @@ def _linear(
         apply=apply,
         loss=loss,
         clipped_sum=linear_clipped_sum(loss),
+        whole_sum=linear_whole_sum(RESIDUAL_OF[loss]),
         prepare=prepare,
         heavy=False,
         linear=True,
@@ -196,6 +263,9 @@ def _convnet(
             return slow(params, features, y, mask, clip, offset)
         return convnet.clipped_gradient_sum(params, features, loss_of_columns, y, mask, clip)
 
+    def gradient(params: Params, image: Array, y: Array) -> Params:
+        return convnet.gradient_of_one(params, image, loss_of_columns, y)
+
     return Model(
         name=name,
         task=task,
@@ -203,6 +273,7 @@ def _convnet(
         apply=apply,
         loss=loss,
         clipped_sum=clipped_sum,
+        whole_sum=one_by_one_whole_sum(gradient),
         prepare=lambda x: x,
         heavy=True,
         built_in=True,
@@ -292,6 +363,7 @@ def custom_model(
         apply=one_column,
         loss=chosen,
         clipped_sum=generic_clipped_sum(one_column, chosen, microbatch),
+        whole_sum=one_by_one_whole_sum(gradient_of_one(one_column, chosen)),
         prepare=partial(jnp.asarray),
         heavy=True,
         convex=convex,

@@ -21,7 +21,7 @@ from silodp.errors import SilodpError
 from silodp.methods import get_method
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, prepare
-from silodp.privacy.randomness import host_random
+from silodp.privacy.randomness import HostRandom
 from silodp.privacy.statistics import noisy_metric
 from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter
@@ -213,7 +213,7 @@ def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.nda
     noisy = np.empty_like(exact)
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):
-            random = host_random(seed, training.secret, f"metric {plan.silo}")
+            random = HostRandom(seed, training.secret, f"metric {plan.silo}")
             count = len(prepared.federations[s].silos[k].test)
             noisy[:, s, k] = noisy_metric(exact[:, s, k], largest, count, plan.metric_noise, random)
     return noisy

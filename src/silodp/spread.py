@@ -16,7 +16,7 @@ from silodp.federation import Federation, PublicKnowledge, Records
 from silodp.options import RunOptions
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_declared
-from silodp.privacy.randomness import host_random, new_secret
+from silodp.privacy.randomness import HostRandom, new_secret
 from silodp.privacy.statistics import LABEL_SENSITIVITY, gaussian_event, noisy_label_moments
 from silodp.reporting import Reporter
 
@@ -76,7 +76,7 @@ def estimated_spread(
             _within_unit_ball(federation, silo.train),
             count,
             release.noise_multiplier,
-            host_random(asked.first_seed, secret, f"spread {silo.name}"),
+            HostRandom(asked.first_seed, secret, f"spread {silo.name}"),
             silo.train.subject,
         )
         for silo, count, release in zip(silos, counts, releases, strict=True)

@@ -10,6 +10,8 @@ A mean and not a sum, so that a subject with many records is not clipped harder 
 person with records in two silos is two subjects: each silo's epsilon covers what that silo holds.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,8 @@ from jax import Array
 from silodp.errors import SilodpError
 from silodp.federation import Records
 from silodp.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
-from silodp.models import Features, Model, Params
+from silodp.models import RESIDUAL_OF, Features, Model, Params, gradient_of_one
+from silodp.whole_sums import WholeSum, linear_block_whole_sum, one_by_one_whole_sum
 
 
 def largest_subject(records: Records) -> int:
@@ -94,6 +97,7 @@ def by_subject(model: Model) -> Model:
         apply=apply,
         loss=loss,
         clipped_sum=_of_present(_clipped_sum(model, apply, loss)),
+        whole_sum=_of_present(_whole_sum(model, apply, loss)),
         prepare=prepare,
         linear=False,
     )
@@ -112,12 +116,18 @@ def _clipped_sum(model: Model, apply, loss) -> ClippedSum:
     return clipped_sum
 
 
-def _of_present(clipped_sum: ClippedSum) -> ClippedSum:
+def _whole_sum(model: Model, apply, loss) -> WholeSum:
+    if model.linear:
+        return linear_block_whole_sum(RESIDUAL_OF[model.loss])
+    return one_by_one_whole_sum(gradient_of_one(apply, loss))
+
+
+def _of_present(sum_of: Callable[..., Params]) -> Callable[..., Params]:
     """Blocks without any record add nothing, not even the pull inside the clip."""
 
-    def of_present(params, features, y, mask, clip, offset=None):
+    def of_present(params, features, y, mask, *others, **named):
         there = jnp.any(features["weight"] > 0, axis=1)
-        return clipped_sum(params, features, y, jnp.where(there, mask, 0.0), clip, offset)
+        return sum_of(params, features, y, jnp.where(there, mask, 0.0), *others, **named)
 
     return of_present
 

@@ -17,7 +17,7 @@ from silodp.engines.programs import Programs
 from silodp.federation import Federation, Records, Silo
 from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.randomness import host_random, new_secret
+from silodp.privacy.randomness import HostRandom, new_secret
 from silodp.privacy.statistics import noisy_moments
 from silodp.reporting import Reporter
 
@@ -157,7 +157,7 @@ def standardised(
     federation = federation.decoded()
 
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
-        random = host_random(seed, secret, f"statistics {silo.name}")
+        random = HostRandom(seed, secret, f"statistics {silo.name}")
         mean, deviation = noisy_moments(
             silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
         )

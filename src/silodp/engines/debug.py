@@ -7,6 +7,7 @@ so it is also a check on both.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -14,10 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.engines.job import Job, Setting
-from silodp.engines.one_silo import laid_out, metric_of, queries_of
+from silodp.engines.layout import group_silos
+from silodp.engines.one_silo import (
+    Drawn,
+    drawn_by_host,
+    drawn_from_key,
+    laid_out,
+    metric_of,
+    queries_of,
+    release_draws_of,
+)
 from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.privacy.randomness import run_key
+from silodp.privacy.release_draws import SiloGroup
+from silodp.privacy.training import PassShape
 
 
 @contextmanager
@@ -59,6 +71,7 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
     places = range(len(federation.silos))
     at_silo = [job.build(setting.options_of(place)) for place in places]
     key = jnp.asarray(run_key(seed, job.secret))
+    random = _Random(job, seed, federation, setting)
     server, _ = job.begin(method, key, 0)
     states = [job.begin(method, key, place)[1] for place in places]
     for number in range(job.rounds):
@@ -66,7 +79,7 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
         messages = []
         for place, silo in enumerate(federation.silos):
             with _stage(silo.name, number, "local training"):
-                queries = _queries(job, federation, setting, key, place, number)
+                queries = _queries(job, federation, setting, random, place, number)
                 states[place], message = at_silo[place].local(states[place], told, queries)
             _check_finite(silo.name, number, "local training", states[place])
             messages.append(message)
@@ -87,12 +100,37 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
     return jax.tree.map(lambda *silos: np.stack(silos), *models), learned
 
 
-def _queries(job: Job, federation: Federation, setting: Setting, key, place: int, number: int):
+class _Random:
+    """What is random for each silo, in each round, as in the simulation."""
+
+    def __init__(self, job: Job, seed: int, federation: Federation, setting: Setting):
+        self._job, self._trial = job, setting.trial
+        if job.release:
+            groups = [
+                SiloGroup(np.array([place]), group_silos((plan,), release=True)[0].shape)
+                for place, plan in enumerate(setting.plans)
+            ]
+            draws = release_draws_of(job, seed, federation, setting, groups)
+            # Silo after silo asks for the same round.
+            self._of_round = lru_cache(maxsize=1)(draws.of_round)
+        else:
+            self._key = jnp.asarray(run_key(seed, b""))
+
+    def drawn(self, shape: PassShape, place: int, number: int) -> Drawn:
+        """For the silo at that place."""
+        if self._job.release:
+            return drawn_by_host(jax.tree.map(lambda a: a[0], self._of_round(number)[place]))
+        return drawn_from_key(self._job, shape, self._key, place, jnp.int32(number), self._trial)
+
+
+def _queries(
+    job: Job, federation: Federation, setting: Setting, random: _Random, place: int, number: int
+):
     """What the method may ask of one silo, laid out as a group of its own."""
     alone = replace(federation, silos=(federation.silos[place],))
     shape, data = laid_out(job, alone, setting.plans[place])
-    lr = jnp.float32(setting.lr)
-    return queries_of(job, shape, data, lr, key, place, jnp.int32(number), setting.trial)
+    drawn = random.drawn(shape, place, number)
+    return queries_of(job, shape, data, jnp.float32(setting.lr), drawn, jnp.int32(number))
 
 
 def _metric(job: Job, number: int, silo, params) -> float:

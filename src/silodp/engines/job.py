@@ -1,6 +1,6 @@
 """What an engine is asked to do: a job, and the settings in which its runs differ."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -14,11 +14,11 @@ from jax import Array
 from silodp.choices import Optimiser, Regulariser, SelectMechanism, SelectScore
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method, Start
-from silodp.models import Model, with_error_as_loss
+from silodp.models import Model, mean_score, with_error_as_loss
 from silodp.optimisers import OPTIMISERS
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import PassNoise, Schedule, SiloNoise, SiloRecords
-from silodp.privacy.randomness import init_key, selection_words
+from silodp.privacy.randomness import init_key
 from silodp.privacy.selection import select_privately
 from silodp.privacy.training import PassShape, training_pass
 from silodp.privacy.update_noise import pass_noise
@@ -59,7 +59,8 @@ class Job:
       metric_bound: the largest score of a test record that counts in the metric.
       pivot: whether the settings after the first are trials within the silos: they are told what
         the first one's server says, and send nothing.
-      secret: what keys come from, with the seed; empty: from the seed alone.
+      secret: what randomness comes from, with the seed, in a release; empty: an experiment, in
+        which it comes from the seed alone.
     """
 
     model: Model
@@ -77,6 +78,11 @@ class Job:
     metric_bound: float = float("inf")
     pivot: bool = False
     secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def release(self) -> bool:
+        """Whether what is learned may be released: see `release_draws`."""
+        return bool(self.secret)
 
     def build(self, options: dict[str, Any]) -> Method:
         """The method with these options (which may be traced)."""
@@ -100,7 +106,7 @@ class Job:
         build = self.method.build
         written = (getattr(build, "__module__", ""), getattr(build, "__qualname__", repr(build)))
         names = (self.model.name, self.parameters, self.method.summary, *written)
-        return (*names, *others, tuple(self.weights.tolist()))
+        return (*names, *others, tuple(self.weights.tolist()), self.release)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -131,17 +137,29 @@ class Job:
         """How uncertain a training pass of this job is."""
         return pass_noise(self.optimiser, shape, silo, noise, lr)
 
-    def select(self, silo: SiloRecords, sharpness: Array, key: Array, candidates: Any) -> Array:
-        """A private selection of this job, with a key of its own."""
-        number = jax.tree.leaves(candidates)[0].shape[0]
+    def select(
+        self,
+        silo: SiloRecords,
+        sharpness: Array,
+        words_of: Callable[[int], Array],
+        candidates: Any,
+    ) -> Array:
+        """A private selection of this job; `words_of` gives random words for so many candidates."""
         return select_privately(
             self._scored_model,
             self.select_mechanism,
             self.select_bound if self.select_score == "loss" else 1.0,
             silo,
             sharpness,
-            selection_words(key, number),
+            words_of(jax.tree.leaves(candidates)[0].shape[0]),
             candidates,
+            self.release,
+        )
+
+    def metric(self, params: Any, test: SiloRecords) -> Array:
+        """Of a model, on test records that are prepared for it."""
+        return mean_score(
+            self.model, params, test.features, test.y, test.records, self.metric_bound
         )
 
     @cached_property

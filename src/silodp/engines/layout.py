@@ -13,9 +13,10 @@ import numpy as np
 
 from silodp.engines.job import Job, Setting
 from silodp.federation import Federation, Records
-from silodp.privacy.lattice import grain_of, widening
+from silodp.privacy.lattice import Lattice, lattice_of
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import SiloNoise, SiloRecords
+from silodp.privacy.release_draws import SiloGroup
 from silodp.privacy.sampling import threshold_of
 from silodp.privacy.selection import sharpness
 from silodp.privacy.training import PassShape
@@ -26,27 +27,25 @@ MOST_GROUPS = 8
 GROUP_OVERHEAD = 2500.0
 
 
-class Group(NamedTuple):
-    """Silos that are padded to one shape: their places in the federation, and the shape."""
-
-    members: np.ndarray
-    shape: PassShape
-
-
-def group_silos(plans: Sequence[SiloPlan]) -> tuple[Group, ...]:
+def group_silos(plans: Sequence[SiloPlan], release: bool = False) -> tuple[SiloGroup, ...]:
     """The partition into at most MOST_GROUPS groups with the least padded work."""
-    groups: list[Group] = []
-    kinds = sorted({plan.draw for plan in plans})
-    for draw in kinds:
-        members = [number for number, plan in enumerate(plans) if plan.draw == draw]
+    groups: list[SiloGroup] = []
+
+    def kind(plan: SiloPlan) -> tuple[str, bool]:
+        # In a release, sums of silos that are private are of another type.
+        return plan.draw, release and plan.private
+
+    kinds = sorted({kind(plan) for plan in plans})
+    for own in kinds:
+        members = [number for number, plan in enumerate(plans) if kind(plan) == own]
         members.sort(key=lambda number: (plans[number].steps, plans[number].slots))
         most = max(1, MOST_GROUPS // len(kinds))
         for start, stop in _cuts([plans[number] for number in members], most):
-            groups.append(_group(plans, np.array(members[start:stop])))
+            groups.append(_group(plans, np.array(members[start:stop]), release))
     return tuple(groups)
 
 
-def _group(plans: Sequence[SiloPlan], members: np.ndarray) -> Group:
+def _group(plans: Sequence[SiloPlan], members: np.ndarray, release: bool) -> SiloGroup:
     chosen = [plans[number] for number in members]
     steps = [plan.steps for plan in chosen]
     shape = PassShape(
@@ -56,8 +55,10 @@ def _group(plans: Sequence[SiloPlan], members: np.ndarray) -> Group:
         slots=int(max(plan.slots for plan in chosen)),
         rows=int(max(plan.held for plan in chosen)),
         even=bool(min(steps) == max(steps)),
+        release=release,
+        whole=release and chosen[0].private,
     )
-    return Group(members, shape)
+    return SiloGroup(members, shape)
 
 
 def _cuts(plans: Sequence[SiloPlan], most: int) -> list[tuple[int, int]]:
@@ -139,7 +140,7 @@ class GroupData(NamedTuple):
 
 def group_data(
     job: Job,
-    group: Group,
+    group: SiloGroup,
     federations: Sequence[Federation],
     settings: Sequence[Setting],
 ) -> GroupData:
@@ -196,17 +197,21 @@ def _units(records: Records, width: int) -> tuple[Any, np.ndarray]:
     return blocks_of(records, width) if width else (records.x, records.y)
 
 
+def silo_lattice(job: Job, plan: SiloPlan) -> Lattice:
+    """Where the silo's sums are released; without privacy there is neither grain nor noise."""
+    if not plan.private:
+        return Lattice(0.0, 0.0)
+    return lattice_of(job.clip, plan.noise_multiplier, plan.batch * plan.most / plan.records)
+
+
 def silo_noise(job: Job, plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
     """Clip and noise of [silos][settings] plans; a run without privacy is not clipped."""
 
     def of_plan(plan: SiloPlan) -> tuple[float, float, float, float]:
         select = sharpness(plan.select_epsilon, plan.relation, plan.records)
-        if not plan.private:
-            return np.inf, 0.0, 0.0, select
-        largest = plan.batch * plan.most / plan.records
-        grain = grain_of(job.clip, plan.noise_multiplier, largest)
-        scale = job.clip * plan.noise_multiplier * widening(job.clip, grain, job.parameters)
-        return job.clip, scale, grain, select
+        lattice = silo_lattice(job, plan)
+        clip = job.clip if plan.private else np.inf
+        return clip, lattice.scale, lattice.grain, select
 
     values = np.array([[of_plan(plan) for plan in row] for row in plans], np.float32)
     return SiloNoise(*np.moveaxis(values, -1, 0))

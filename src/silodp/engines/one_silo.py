@@ -3,20 +3,30 @@
 The debug engine asks silo after silo so; a site has one silo, and compiles its part once.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from silodp.engines.job import Job, Setting
-from silodp.engines.layout import group_data, group_silos
+from silodp.engines.layout import group_data, group_silos, silo_lattice
 from silodp.federation import Federation, Silo
 from silodp.methods.base import Method
-from silodp.models import bounded_score
+from silodp.models import mean_score
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
-from silodp.privacy.randomness import draw_pass, pass_keys, selection_keys
+from silodp.privacy.randomness import (
+    PassRandomness,
+    draw_pass,
+    pass_keys,
+    run_key,
+    selection_keys,
+    selection_words,
+)
+from silodp.privacy.release_draws import ReleaseDraws, RoundDraws, SiloGroup, host_words
 from silodp.privacy.training import PassShape
 
 # What a silo says that keeps the scale of its noise to itself.
@@ -32,11 +42,64 @@ class SiloData(NamedTuple):
 
 def laid_out(job: Job, alone: Federation, plan: SiloPlan) -> tuple[PassShape, SiloData]:
     """The only silo of a federation, as a group of its own."""
-    (group,) = group_silos((plan,))
+    (group,) = group_silos((plan,), job.release)
     setting = Setting(0.0, (plan,), {})
     data = jax.tree.map(lambda a: jnp.asarray(a)[0, 0], group_data(job, group, [alone], [setting]))
     records = data.train._replace(features=job.unit_model.prepare(data.train.features))
     return group.shape, SiloData(records, data.noise)
+
+
+class Drawn(NamedTuple):
+    """What is random for a silo in a round.
+
+    Attributes:
+      of_pass: number of the pass within the round -> its randomness.
+      words_of: number of candidates -> words for a selection among them.
+    """
+
+    of_pass: Callable[[int], PassRandomness]
+    words_of: Callable[[int], Array]
+
+
+def drawn_from_key(
+    job: Job, shape: PassShape, key: Array, place: Array | int, number: Array, trial: int = 0
+) -> Drawn:
+    """Of an experiment: `key` is that of the run; other arguments as for `pass_keys`."""
+    here = jnp.asarray(place)[None]
+    keys = pass_keys(key, here, number, job.schedule.train, trial)[0]
+    select_key = selection_keys(key, here, number, trial)[0]
+    return Drawn(
+        lambda asked: draw_pass(keys[asked], shape.size(job.parameters)),
+        lambda candidates: selection_words(select_key, candidates),
+    )
+
+
+def drawn_by_host(draws: RoundDraws) -> Drawn:
+    """Of a release: the silo's own part of what the host has drawn for the round."""
+    return Drawn(
+        lambda asked: jax.tree.map(lambda a: a[asked], draws.passes),
+        lambda candidates: host_words(draws.select, candidates),
+    )
+
+
+def release_draws_of(
+    job: Job,
+    seed: int,
+    federation: Federation,
+    setting: Setting,
+    groups: Sequence[SiloGroup],
+) -> ReleaseDraws:
+    """The draws of a run that is a release, for silos in groups as an engine holds them."""
+    return ReleaseDraws(
+        job.secret,
+        seed,
+        setting.trial,
+        setting.plans,
+        [silo.train.units for silo in federation.silos],
+        [silo_lattice(job, plan) for plan in setting.plans],
+        job.parameters,
+        groups,
+    )
 
 
 def queries_of(
@@ -44,10 +107,8 @@ def queries_of(
     shape: PassShape,
     data: SiloData,
     lr: Array,
-    key: Array,
-    place: Array | int,
+    drawn: Drawn,
     number: Array,
-    trial: int = 0,
     tell_noise: bool = True,
 ) -> Queries:
     """What the method may ask of the silo in a round.
@@ -57,22 +118,17 @@ def queries_of(
       shape: of a training pass.
       data: of the silo.
       lr: learning rate.
-      key: of the run, as the silo has it.
-      place: of the silo in the federation.
+      drawn: what is random in the round.
       number: of the round.
-      trial: see `pass_keys`.
       tell_noise: whether the method may know the scale of the noise.
     """
-    here = jnp.asarray(place)[None]
-    keys = pass_keys(key, here, number, job.schedule.train, trial)[0]
-    select_key = selection_keys(key, here, number, trial)[0]
 
     def train(asked, params, towards, strength):
-        randomness = draw_pass(keys[asked], shape.size(job.parameters))
+        randomness = drawn.of_pass(asked)
         return job.train(shape, data.records, data.noise, lr, randomness, params, towards, strength)
 
     def select(candidates):
-        return job.select(data.records, data.noise.select, select_key, candidates)
+        return job.select(data.records, data.noise.select, drawn.words_of, candidates)
 
     noise = job.pass_noise(shape, data.records, data.noise, lr)
     if not tell_noise:
@@ -82,9 +138,8 @@ def queries_of(
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records."""
-    outputs = job.model.predict(params, jnp.asarray(silo.test.x))
-    y = jnp.asarray(silo.test.y)
-    return jnp.mean(bounded_score(job.model.task, outputs, y, job.metric_bound))
+    features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
+    return mean_score(job.model, params, features, y, jnp.int32(len(y)), job.metric_bound)
 
 
 def message_like(job: Job, method: Method, state: Any, told: Any) -> Any:
@@ -113,28 +168,50 @@ class OneSilo:
     """
 
     def __init__(
-        self, job: Job, alone: Federation, setting: Setting, place: int, tell_noise: bool = True
+        self,
+        job: Job,
+        alone: Federation,
+        setting: Setting,
+        place: int,
+        seed: int,
+        tell_noise: bool = True,
     ):
+        """The part of the silo at that place in the federation, with the randomness of that seed.
+
+        If the job has a secret it is the silo's own: its draws are those of a run of its own.
+        """
         self._job, self._silo, self._place = job, alone.silos[0], place
         self.method = job.build(setting.options)
         shape, self._data = laid_out(job, alone, setting.plans[0])
         lr = jnp.float32(setting.lr)
 
         # Where the silo is in the list is an argument: silos of one shape share a program.
-        def local(data: SiloData, key, place, state, told, number):
-            asked = queries_of(job, shape, data, lr, key, place, number, tell_noise=tell_noise)
+        def local(data: SiloData, random: Any, place, state, told, number):
+            if job.release:
+                drawn = drawn_by_host(random)
+            else:
+                drawn = drawn_from_key(job, shape, random, place, number)
+            asked = queries_of(job, shape, data, lr, drawn, number, tell_noise)
             return self.method.local(state, told, asked)
 
         self._local = jax.jit(local)
         self._personal = jax.jit(self.method.personal)
+        if job.release:
+            group = SiloGroup(np.zeros(1, int), shape)
+            draws = release_draws_of(job, seed, alone, setting, [group])
+            self._random = lambda number: jax.tree.map(lambda a: a[0], draws.of_round(number)[0])
+        else:
+            key = jnp.asarray(run_key(seed, b""))
+            self._random = lambda number: key
 
     def begin(self, first: Array) -> Any:
         """The first state, from the key that all silos have in common."""
         return self._job.begin(self.method, first, self._place)[1]
 
-    def local(self, key: Array, state: Any, told: Any, number: int) -> tuple[Any, Any]:
+    def local(self, state: Any, told: Any, number: int) -> tuple[Any, Any]:
         """A round: the next state, and the message."""
-        return self._local(self._data, key, jnp.int32(self._place), state, told, jnp.int32(number))
+        place, random = jnp.int32(self._place), self._random(number)
+        return self._local(self._data, random, place, state, told, jnp.int32(number))
 
     def personal(self, state: Any, told: Any) -> Any:
         """The model that the silo uses."""

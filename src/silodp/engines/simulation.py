@@ -4,9 +4,11 @@ A run is a seed and a setting (lambda, learning rate, epsilon...). Arrays are la
 [seeds, silos, settings, ...]: runs of one seed share records, batches and unit noise, so that what
 differs between settings is only scaled, and a step of all of them is one matrix product.
 
-Whatever a run does follows from its seed and setting alone: it gives the same numbers by itself and
-within a sweep. Settings of different trials have batches and noise of their own. If the job has a
-pivot, the first setting is a run as any other, and the others are what silos try by themselves
+Whatever a run does follows from its seed (of a release: and the secret) and setting alone: it gives
+the same numbers by itself and within a sweep. A release is trained a few rounds at a time, each
+with what the host has drawn for it. Settings of different trials have batches and noise of their
+own. If the job has a pivot, the first setting is a run as any other, and the others are what silos
+try by themselves
 meanwhile: they hear what the first one's server says, and send nothing.
 """
 
@@ -23,10 +25,11 @@ from jax.sharding import PartitionSpec as P
 
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
+from silodp.engines.one_silo import release_draws_of
 from silodp.engines.programs import Programs
 from silodp.federation import Federation
 from silodp.methods.base import Method
-from silodp.models import Model, bounded_score
+from silodp.models import Model
 from silodp.privacy.queries import SiloRecords, guarded
 from silodp.privacy.randomness import (
     draw_pass,
@@ -34,9 +37,14 @@ from silodp.privacy.randomness import (
     pass_keys,
     run_key,
     selection_keys,
+    selection_words,
 )
+from silodp.privacy.release_draws import RoundDraws, SiloGroup, host_words
 from silodp.privacy.training import PassShape
 
+# What the host may draw at once for a release, in bytes; and for so many rounds at most.
+_DRAWN_BYTES = 3.2e7
+_DRAWN_ROUNDS = 16
 # What a seed costs by itself (random words, gathering batches), in runs of a single setting.
 SEED_WORK = 8
 
@@ -73,7 +81,7 @@ class Simulation:
         by_device = len(settings) // len(devices) if spread == "settings" else len(settings)
         servers = by_device if job.pivot else 1  # of so many settings, the first has a server
         apart = len({setting.trial for setting in settings}) > 1
-        groups = group_silos(widest(settings))
+        groups = group_silos(widest(settings), job.release)
         members = np.concatenate([group.members for group in groups])
         self._order = np.argsort(members)
         self._sizes = [len(group.members) for group in groups]
@@ -82,6 +90,10 @@ class Simulation:
         seed, setting = ("runs", None) if spread == "seeds" else (None, "runs")
         mesh = Mesh(np.array(devices), ("runs",))
         by_group = GroupData(P(seed), P(seed), P(seed), P(None, setting), P(None, setting))
+        self._draws = _HostDraws(job, seeds, federations, settings, groups) if job.release else None
+        # [rounds, seeds, silos, settings, ...]
+        self._drawn_spec = P(None, seed, None, setting)
+        drawn_specs = (self._drawn_spec,) * len(groups) if job.release else ()
         fixed_specs = ((by_group,) * len(groups), P(setting), P(seed), P())
         state_specs = State(P(seed, setting), (P(seed, None, setting),) * len(groups))
         fixed = (
@@ -114,13 +126,13 @@ class Simulation:
             program = jax.shard_map(
                 partial(_advance, job, shapes, self._order, servers, apart),
                 mesh=mesh,
-                in_specs=(state_specs, *fixed_specs, P(), P(), P()),
+                in_specs=(state_specs, *fixed_specs, drawn_specs, P(), P(), P()),
                 out_specs=(state_specs, P(seed, None, setting)),
                 check_vma=False,
             )
             state = self._begun(initial)
             lowered = jax.jit(program, donate_argnums=0).lower(
-                state, *self._fixed, np.int32(0), np.int32(1), np.bool(True)
+                state, *self._fixed, self._drawn(0, 1), np.int32(0), np.int32(1), np.bool(True)
             )
             return initial, lowered.compile()
 
@@ -131,7 +143,10 @@ class Simulation:
     def reseed(self, seeds: Sequence[int]) -> None:
         """From now on runs other seeds (no more than before) on the same records."""
         data, knobs, keys, weights = self._fixed
-        fresh = [run_key(number, self._job.secret) for number in _filled(seeds, len(keys))]
+        filled = _filled(seeds, len(keys))
+        if self._draws is not None:
+            self._draws.reseed(filled)
+        fresh = [run_key(number, self._job.secret) for number in filled]
         self._fixed = (data, knobs, jax.device_put(np.stack(fresh), keys.sharding), weights)
 
     def initial_state(self) -> State:
@@ -154,10 +169,28 @@ class Simulation:
         The metric is NaN where a model is not finite, and everywhere if it is not asked for. The
         memory of the given state is used for the new one: do not use it again.
         """
-        state, metric = self._program(
-            state, *self._fixed, np.int32(start), np.int32(stop), np.bool(evaluate)
-        )
+        at_once = stop - start if self._draws is None else self._draws.rounds
+        metric = None
+        for first in range(start, stop, at_once):
+            last = min(first + at_once, stop)
+            # While the devices train these rounds, the host draws the next.
+            state, metric = self._program(
+                state,
+                *self._fixed,
+                self._drawn(first, last),
+                np.int32(first),
+                np.int32(last),
+                np.bool(evaluate and last == stop),
+            )
+        assert metric is not None, "no round was asked for"
         return state, self._in_order(metric)
+
+    def _drawn(self, start: int, stop: int) -> Any:
+        """What the host draws for these rounds of a release, on the devices."""
+        if self._draws is None:
+            return ()
+        drawn = self._draws.of_rounds(start, stop)
+        return _placed(drawn, (self._drawn_spec,) * len(drawn), self._mesh)
 
     def personal_models(self, state: State) -> Any:
         """Each silo's own model: leaves are [seeds, settings, silos, ...]."""
@@ -187,6 +220,63 @@ class Simulation:
         """[seeds, silos by group, settings, ...] -> [seeds, settings, silos, ...]."""
         ordered = np.moveaxis(np.asarray(by_group)[:, self._order], 1, 2)
         return ordered[: self._num_seeds, self._places]
+
+
+class _HostDraws:
+    """What is random in a release, of all seeds and settings.
+
+    Attributes:
+      rounds: that are drawn at once; the program is compiled for so many.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        seeds: Sequence[int],
+        federations: Sequence[Federation],
+        settings: Sequence[Setting],
+        groups: Sequence[SiloGroup],
+    ):
+        self._job, self._settings, self._groups = job, settings, groups
+        self._federations = federations
+        self.reseed(seeds)
+        a_round = sum(
+            len(group.members) * group.shape.steps * (4 * group.shape.slots + 4 * job.parameters)
+            for group in groups
+        )
+        fits = _DRAWN_BYTES / (a_round * job.schedule.train * len(seeds) * len(settings))
+        self.rounds = max(1, min(int(fits), _DRAWN_ROUNDS, job.rounds))
+
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """From now on draws for these."""
+        self._draws = [
+            [
+                release_draws_of(self._job, seed, federation, setting, self._groups)
+                for setting in self._settings
+            ]
+            for seed, federation in zip(seeds, self._federations, strict=True)
+        ]
+
+    def of_rounds(self, start: int, stop: int) -> tuple[RoundDraws, ...]:
+        """Of each group: leaves are [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
+
+        def of_round(number: int) -> list[RoundDraws]:
+            by_run = [[one.of_round(number) for one in row] for row in self._draws]
+
+            def of_group(place: int) -> RoundDraws:
+                rows = [_stacked([own[place] for own in row], axis=1) for row in by_run]
+                return _stacked(rows, axis=0)
+
+            return [of_group(place) for place in range(len(self._groups))]
+
+        drawn = [of_round(number) for number in range(start, stop)]
+        empty = [jax.tree.map(np.zeros_like, group) for group in drawn[0]]
+        drawn += [empty] * (self.rounds - len(drawn))
+        return tuple(_stacked(rounds, axis=0) for rounds in zip(*drawn, strict=True))
+
+
+def _stacked(trees: Sequence[Any], axis: int) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=axis), *trees)
 
 
 def _placed(tree: Any, specs: Any, mesh: Mesh) -> Any:
@@ -252,16 +342,33 @@ def _advance(
     knobs: Knobs,
     keys: Array,
     weights: Array,
+    drawn: Sequence[RoundDraws],
     start: Array,
     stop: Array,
     evaluate: Array,
 ) -> tuple[State, Array]:
-    """Rounds start..stop of every run, then the test metric [seeds, silos, settings]."""
+    """Rounds start..stop of every run, then the test metric [seeds, silos, settings].
+
+    `drawn` is what the host has drawn for these rounds of a release; none for an experiment.
+    """
+
+    def random_in(number: Array) -> Sequence[Any]:
+        if job.release:
+            return [
+                tuple(
+                    jax.tree.map(
+                        lambda a: jax.lax.dynamic_index_in_dim(a, number - start, keepdims=False),
+                        group,
+                    )
+                )
+                for group in drawn
+            ]
+        trials = knobs.trial if apart else knobs.trial[:1]
+        return _randomness(job, shapes, data, keys, number, trials)
 
     def one_round(number: Array, state: State) -> State:
         told = _told(job, state.server, knobs, len(keys), servers)
-        trials = knobs.trial if apart else knobs.trial[:1]
-        randomness = _randomness(job, shapes, data, keys, number, trials)
+        randomness = random_in(number)
         silos, messages = [], []
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
             new, message = _local(job, shape, number, states, told, group, knobs, drawn)
@@ -404,19 +511,22 @@ def _local(
     drawn,
 ):
     def of_run(silo, told, records, noise, options, drawn, lr):
-        passes, select_key = drawn
+        passes, select = drawn
 
         def train(asked, params, towards, strength):
             own = jax.tree.map(lambda a: a[asked], passes)
-            if job.model.heavy:
+            if job.model.heavy and not job.release:
                 own = draw_pass(own, shape.size(job.parameters))
             return job.train(shape, records, noise, lr, own, params, towards, strength)
 
-        def select(candidates):
-            return job.select(records, noise.select, select_key, candidates)
+        def words_of(candidates: int) -> Array:
+            return (host_words if job.release else selection_words)(select, candidates)
+
+        def select_one(candidates):
+            return job.select(records, noise.select, words_of, candidates)
 
         of_pass = job.pass_noise(shape, records, noise, lr)
-        queries = guarded(job.schedule, number, train, select, of_pass)
+        queries = guarded(job.schedule, number, train, select_one, of_pass)
         return job.build(options).local(silo, told, queries)
 
     heavy = job.model.heavy
@@ -447,11 +557,8 @@ def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
     models = _personal(job, told, silos, group.options, (*group.number.shape, len(knobs.lr)))
 
     def of_run(params, test: SiloRecords):
-        outputs = job.model.apply(params, test.features)
-        scores = bounded_score(job.model.task, outputs, test.y, job.metric_bound)
-        present = jnp.arange(len(test.y)) < test.records
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()
-        return jnp.where(finite, jnp.sum(jnp.where(present, scores, 0)) / test.records, jnp.nan)
+        return jnp.where(finite, job.metric(params, test), jnp.nan)
 
     heavy = job.model.heavy
     by_setting = _over(of_run, (0, None), heavy)

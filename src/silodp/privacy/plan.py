@@ -15,6 +15,7 @@ from dp_accounting.dp_event import SelfComposedDpEvent
 
 from silodp.choices import Accountant, Relation, Sampling, SelectMechanism
 from silodp.errors import SilodpError
+from silodp.models import MOST_SCORED
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_delta
 from silodp.privacy.queries import Schedule
@@ -26,7 +27,7 @@ from silodp.privacy.sampling import (
     overflow_chance,
     slots_for,
 )
-from silodp.privacy.selection import MOST_SELECTING, selection_event
+from silodp.privacy.selection import selection_event
 from silodp.privacy.statistics import gaussian_event
 from silodp.privacy.training import training_event
 from silodp.privacy.tuning import Tuning, most_trials, score_event, tuned_event
@@ -324,9 +325,9 @@ def _draft(
             f"Silo {silo!r}: its policy gives records = {n} as a stand-in for their number, which "
             "is less than half of it: give a number nearer to it."
         )
-    if schedule.select_rounds and held > MOST_SELECTING:
+    if schedule.select_rounds and held > MOST_SCORED:
         raise SilodpError(
-            f"Silo {silo!r} has {held} {policy.unit}s, more than the {MOST_SELECTING} over which "
+            f"Silo {silo!r} has {held} {policy.unit}s, more than the {MOST_SCORED} over which "
             "a selection's score can be summed: use a method without selection."
         )
     if n < settings.batch_size and settings.small_silos == "refuse":

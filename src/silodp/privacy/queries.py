@@ -68,7 +68,7 @@ class SiloNoise(NamedTuple):
 
     clip: Any  # infinite without privacy
     scale: Any  # standard deviation of the noise on the clipped sum; 0 without privacy
-    grain: Any  # spacing of the lattice on which noisy sums are released; 0 without privacy
+    grain: Any  # spacing of the lattice on which a release lies; 0 without privacy
     select: Any  # see `selection.sharpness`
 
 

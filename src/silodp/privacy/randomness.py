@@ -1,12 +1,15 @@
-"""Where randomness comes from: random words, each with an address.
+"""Where the randomness of experiments comes from: random words, each with an address.
 
 A word is a hash (Threefry-2x32) of the key of its training pass, the step, what it is for, and its
 place. So draws do not depend on how silos are padded or grouped, and an engine can draw the words
 of all silos in one operation: random numbers are the larger part of the work of a small model's
 step, and by far of the time to compile it.
+
+None of this protects anyone: keys have 64 bits, noise is in single precision, and both follow from
+a seed. What is released has its randomness from `release_draws`, and on the host from `HostRandom`.
 """
 
-import hmac
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,16 +20,18 @@ import numpy as np
 from jax import Array
 
 from silodp.choices import Entropy
+from silodp.privacy.keystream import Keystream, key_of
+from silodp.privacy.rounded_gaussian import rounded_gaussian
 
 # What a word is for.
 _SAMPLE, _NOISE = 0, 1
 
 
 class PassRandomness(NamedTuple):
-    """All that is random in one training pass."""
+    """All that is random in one training pass, of an experiment or of a release."""
 
-    sample: Array  # uint32 [draws, width]: see `sampling.draw_batches`
-    noise: Array  # standard normal [steps, number of parameters]
+    sample: Any  # uint32 [draws, width] for `sampling.draw_batches`; or as `given_batches` takes it
+    noise: Any  # [steps, number of parameters]: standard normal; or whole grains (int32)
 
 
 class PassSize(NamedTuple):
@@ -142,22 +147,34 @@ def new_secret(entropy: Entropy) -> bytes:
 
 
 def run_key(seed: int, secret: bytes) -> np.ndarray:
-    """The key of the run of that seed: two words."""
+    """The key of the run of that seed, two words: of its first model, which is public.
+
+    Of an experiment, all else that is random comes from it as well.
+    """
     if secret:
-        return np.frombuffer(_derived(secret, seed, "run")[:8], np.uint32)
+        return np.frombuffer(key_of(secret, "run", seed)[:8], np.uint32)
     return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
 
 
-def host_random(seed: int, secret: bytes, purpose: str) -> np.random.Generator:
-    """Randomness for what is released once a run, on the host."""
-    if secret:
-        own = int.from_bytes(_derived(secret, seed, purpose), "big")
-        return np.random.Generator(np.random.Philox(own))
-    return np.random.default_rng([seed, *purpose.encode()])
+class HostRandom:
+    """Randomness for what is released once a run, on the host: as strong as the secret is."""
 
+    def __init__(self, seed: int, secret: bytes, purpose: str):
+        """Of a run without a secret it follows from the seed."""
+        self._stream = Keystream(key_of(secret, "host", seed, purpose), bytes(12))
 
-def _derived(secret: bytes, seed: int, purpose: str) -> bytes:
-    return hmac.digest(secret, f"{seed} {purpose}".encode(), "sha256")
+    def rounded_gaussian(self, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
+        """Whole numbers with the probabilities of a rounded Gaussian: int64 of that shape."""
+        words = self._stream.words(math.prod(shape))
+        return rounded_gaussian(words, deviation, self._stream.read).reshape(shape)
+
+    def uniform(self) -> float:
+        """From 0 to below 1, of 53 bits."""
+        return float(self._stream.words(1)[0] >> np.uint64(11)) * 2.0**-53
+
+    def integers(self, below: int, size: int) -> np.ndarray:
+        """Whole numbers from 0, each as likely as the others but for `below` in 2^64."""
+        return np.array([int(word) * below >> 64 for word in self._stream.words(size)], np.int64)
 
 
 def _noise(words: Array) -> Array:

@@ -1,13 +1,16 @@
 """Which records enter each step of a training pass.
 
 True Poisson sampling: in every step each record is drawn with probability `rate`, by itself. That
-is what the accountant charges for. Two exact ways, told apart by a rule that depends on public
-numbers alone:
+is what the accountant charges for. How a batch is laid out follows from public numbers alone:
 
-- "every": one random number a record; nothing can overflow. For silos of few batches.
-- "gaps": the gaps between drawn records are geometric, so a few random numbers give the whole
-  batch, however large the silo. It fills a fixed number of slots, chosen so that the chance of a
-  draw that does not fit is paid for out of delta (see `slots_for`).
+- "every": a place for each record; nothing can overflow. For silos of few batches.
+- "gaps": a fixed number of slots, chosen so that the chance of a draw that does not fit is paid for
+  out of delta (see `slots_for`).
+
+A release tosses a coin of 64 bits for each record on the host (see `coins`). An experiment draws in
+the compiled program, from 32 bits: a number for each record, or (for "gaps") the gaps between drawn
+records, which are geometric, so that a few numbers give the whole batch however large the silo.
+These are right to within single precision, which is good enough where nobody is protected.
 
 "shuffle" is what the authors of the paper do: cut a random permutation into batches. No accountant
 here covers it; it is offered for comparison.
@@ -125,6 +128,13 @@ def draw_batches(
         mask = drawn & (index < records)
         return Batches(jnp.where(mask, index, 0), mask.astype(jnp.float32))
     return _shuffle(words, steps, slots, records, batch)
+
+
+def given_batches(draw: Draw, sample: Array) -> Batches:
+    """The batches that the host drew: flags [steps, slots], or numbers of records (-1: none)."""
+    if draw == "every":
+        return Batches(None, sample.astype(jnp.float32))
+    return Batches(jnp.maximum(sample, 0), (sample >= 0).astype(jnp.float32))
 
 
 def _shuffle(words: Array, steps: int, slots: int, records: Array, batch: Array) -> Batches:

@@ -18,14 +18,10 @@ from dp_accounting import dp_event
 from jax import Array
 
 from silodp.choices import Relation, SelectMechanism
-from silodp.models import Model
+from silodp.models import SCORE_STEPS, Model
 from silodp.privacy.events import BoundedRangeDpEvent, PureDpEvent
 from silodp.privacy.queries import SiloRecords
 
-# Scores are counted in whole steps, so that their sums are exact whatever their order.
-_STEPS = 2**12
-# So many records' scores add up to what a 32-bit number holds.
-MOST_SELECTING = 2**31 // _STEPS - 1
 # Single precision moves the (logarithm of the) odds of two candidates by less than this: rounding
 # of noise that is below 64, and of scores no farther than 64 apart. Charged for.
 SELECT_SLACK = 2.0**-15
@@ -44,13 +40,13 @@ def selection_event(epsilon: float, mechanism: SelectMechanism) -> dp_event.DpEv
 def sharpness(epsilon: float, relation: Relation, count: int) -> float:
     """epsilon / (2 sensitivity), for the score summed up in whole steps: it falls with privacy.
 
-    A model's score is (bound / _STEPS) * sum / n, its sensitivity bound/n or bound/(n-1): the bound
-    cancels.
+    A model's score is (bound / SCORE_STEPS) * sum / n, its sensitivity bound/n or bound/(n-1): the
+    bound cancels.
     """
     if math.isinf(epsilon):
         return _CERTAIN
     kept = 1.0 if relation == "replace-one" else (count - 1) / count
-    return epsilon * kept / (2 * _STEPS)
+    return epsilon * kept / (2 * SCORE_STEPS)
 
 
 def select_privately(
@@ -61,8 +57,12 @@ def select_privately(
     sharpness: Array,
     words: Array,
     candidates,
+    release: bool,
 ) -> Array:
     """The number of the chosen candidate.
+
+    In a release records go one at a time through one loop body, so that none can change how the
+    loss of another is rounded: sums then differ by the one record's share alone.
 
     Args:
       model: whose loss is the score.
@@ -72,14 +72,25 @@ def select_privately(
       sharpness: of `sharpness`.
       words: random, uint32 [candidates, 2].
       candidates: models along a leading axis.
+      release: whether the choice is released; static.
     """
     present = jnp.arange(silo.y.shape[0]) < silo.records
 
+    def losses(params) -> Array:
+        if not release:
+            return model.loss(model.apply(params, silo.features), silo.y)
+
+        def of_one(record) -> Array:
+            features, y = jax.tree.map(lambda a: a[None], record)
+            return model.loss(model.apply(params, features), y)[0]
+
+        return jax.lax.map(of_one, (silo.features, silo.y))
+
     def total(params) -> Array:
-        loss = model.loss(model.apply(params, silo.features), silo.y)
+        loss = losses(params)
         # A model that has diverged (NaN) is as bad as can be.
         clipped = jnp.where(loss <= bound, jnp.maximum(loss, 0.0), bound)
-        steps = jnp.floor(clipped / bound * _STEPS).astype(jnp.int32)
+        steps = jnp.floor(clipped / bound * SCORE_STEPS).astype(jnp.int32)
         return jnp.sum(jnp.where(present, steps, 0))
 
     totals = jax.lax.map(total, candidates)

@@ -1,7 +1,9 @@
 """Noisy statistics of a silo, each at a price: moments of features or labels, and a test metric.
 
-All are Gaussian mechanisms on bounded sums, worked out once on the host in double precision. Noise
-multipliers are in units of what one record can add to the sum.
+All are Gaussian mechanisms on bounded sums, worked out once on the host. Noise multipliers are in
+units of what one record can add to the sum. What each record adds is cut off to whole grains before
+it is summed, and the noise is a whole number of grains: see `lattice`, whose proof is that of these
+sums too.
 """
 
 import math
@@ -9,10 +11,15 @@ import math
 import numpy as np
 from dp_accounting import dp_event
 
+from silodp.privacy.randomness import HostRandom
+
 # A feature whose noisy variance is below this is taken to have this much: noise may make it 0.
 _LEAST_VARIANCE = 1e-2
-# Released numbers are multiples of this share of the noise, which hides the low bits.
-_GRAIN = 2.0**-20
+# What a record can add has so many grains; fewer where noise would have more than 2^40.
+_GRAINS = 2.0**24
+_MOST_NOISE = 2.0**40
+# What double precision may add to the norm of what a record adds, as a share of it.
+_SLACK = 2.0**-30
 
 
 def gaussian_event(noise_multiplier: float, times: int) -> dp_event.DpEvent:
@@ -25,7 +32,7 @@ def noisy_moments(
     bound: float,
     count: int,
     noise_multiplier: float,
-    random: np.random.Generator,
+    random: HostRandom,
     subject: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each feature, from a noisy sum of features and their squares.
@@ -44,7 +51,7 @@ def noisy_moments(
     if subject is not None:
         added = _by_subject(added, subject)
     sensitivity = math.sqrt(1.25 * flat.shape[1])
-    total = _noisy(added.sum(axis=0), noise_multiplier * sensitivity, random) / count
+    total = _noisy_sum(added, sensitivity, noise_multiplier, random) / count
     mean, square = total[: flat.shape[1]], total[flat.shape[1] :] + 0.5
     mean = np.clip(mean, -1.0, 1.0)
     variance = np.clip(square - mean**2, _LEAST_VARIANCE, 1.0)
@@ -60,7 +67,7 @@ def noisy_label_moments(
     labels: np.ndarray,
     count: int,
     noise_multiplier: float,
-    random: np.random.Generator,
+    random: HostRandom,
     subject: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
     """Mean of labels [records, outputs] and of their squared norms, from one noisy sum.
@@ -74,7 +81,7 @@ def noisy_label_moments(
     added = np.concatenate([labels, (labels**2).sum(axis=1, keepdims=True) - 0.5], axis=1)
     if subject is not None:
         added = _by_subject(added, subject)
-    total = _noisy(added.sum(axis=0), noise_multiplier * LABEL_SENSITIVITY, random) / count
+    total = _noisy_sum(added, LABEL_SENSITIVITY, noise_multiplier, random) / count
     # The halves that were taken off are as many as there are records.
     return total[:-1], float(total[-1]) + 0.5
 
@@ -84,11 +91,19 @@ def noisy_metric(
     largest: float,
     count: int,
     noise_multiplier: float,
-    random: np.random.Generator,
+    random: HostRandom,
 ) -> np.ndarray:
-    """Means of a score over `count` test records, each with noise; scores are 0 to `largest`."""
-    totals = means * count
-    return _noisy(totals, noise_multiplier * largest, random) / count
+    """Means of a score over `count` test records, each with noise; scores are 0 to `largest`.
+
+    The means are those of `models.mean_score`: exact but for one rounding to single precision, of a
+    part in 2^24. That, and cutting off to a grain, are paid for.
+    """
+    if noise_multiplier == 0:
+        return means
+    totals = means.astype(np.float64) * count
+    grain, deviation = _lattice(largest * (1 + count * 2.0**-22), noise_multiplier)
+    whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, means.shape)
+    return whole * grain / count
 
 
 def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
@@ -96,11 +111,20 @@ def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
     return np.stack([added[subject == one].mean(axis=0) for one in np.unique(subject)])
 
 
-def _noisy(values: np.ndarray, deviation: float, random: np.random.Generator) -> np.ndarray:
-    if deviation == 0:
-        return values
-    grain = deviation * _GRAIN
-    # Each rounded before they meet: see `lattice`. The half grain that this moves a value by is a
-    # millionth of the noise.
-    noise = deviation * (1 + 4 * _GRAIN * math.sqrt(values.size)) * random.normal(size=values.shape)
-    return (np.round(values / grain) + np.round(noise / grain)) * grain
+def _noisy_sum(
+    added: np.ndarray, sensitivity: float, noise_multiplier: float, random: HostRandom
+) -> np.ndarray:
+    """The sum over rows, each of a norm of at most `sensitivity`, with noise."""
+    if noise_multiplier == 0:
+        return added.sum(axis=0)
+    grain, deviation = _lattice(sensitivity, noise_multiplier)
+    # Towards 0: no row gets longer. Whole numbers below 2^53: sums of them are exact.
+    whole = np.trunc(added / grain).astype(np.int64).sum(axis=0)
+    return (whole + random.rounded_gaussian(deviation, whole.shape)) * grain
+
+
+def _lattice(sensitivity: float, noise_multiplier: float) -> tuple[float, float]:
+    """The grain, a power of two, and the deviation of the noise in grains."""
+    largest = sensitivity * max(1 / _GRAINS, noise_multiplier / _MOST_NOISE)
+    grain = 2.0 ** math.ceil(math.log2(largest))
+    return grain, noise_multiplier * sensitivity * (1 + _SLACK) / grain

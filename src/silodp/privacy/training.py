@@ -11,10 +11,9 @@ from jax import Array
 
 from silodp.choices import Regulariser
 from silodp.models import Model
-from silodp.privacy.lattice import on_lattice
 from silodp.privacy.queries import SiloNoise, SiloRecords
 from silodp.privacy.randomness import PassRandomness, PassSize, as_params
-from silodp.privacy.sampling import Draw, draw_batches, draw_size
+from silodp.privacy.sampling import Batches, Draw, draw_batches, draw_size, given_batches
 
 Params = Any
 
@@ -27,7 +26,11 @@ def training_event(noise_multiplier: float, rate: float, steps: int) -> dp_event
 
 
 class PassShape(NamedTuple):
-    """What is fixed at compile time for a training pass over a group of silos."""
+    """What is fixed at compile time for a training pass over a group of silos.
+
+    A pass of a release is given its batches and its noise, in whole grains, by the host (see
+    `release_draws`). One of an experiment is given random words, and noise in single precision.
+    """
 
     draw: Draw
     epochs: int
@@ -35,6 +38,8 @@ class PassShape(NamedTuple):
     slots: int
     rows: int  # of the silo that holds most; the others are padded
     even: bool  # all silos of the group take that many steps
+    release: bool = False
+    whole: bool = False  # sums are in whole grains: of a release of silos that are private
 
     def size(self, parameters: int) -> PassSize:
         """The randomness that a pass takes for a model of so many parameters."""
@@ -60,18 +65,9 @@ def training_pass(
     The noisy sum is divided by the expected batch size, which is public, never by how many records
     were drawn. The regulariser depends on released models only, so outside the clip it is free: as
     part of the gradient, or as a proximal step after it, which is stable however strong the pull.
-    Sum and noise are both put on a lattice before they meet, so that no low bit tells them apart.
+    In a release, sum and noise are whole numbers of grains when they meet: see `lattice`.
     """
-    batches = draw_batches(
-        shape.draw,
-        randomness.sample,
-        shape.steps,
-        shape.slots,
-        silo.records,
-        silo.count,
-        silo.batch,
-        silo.threshold,
-    )
+    batches = _batches(shape, silo, randomness.sample)
     noises = as_params(randomness.noise, params)
     optimise = optimiser(lr)
 
@@ -86,8 +82,13 @@ def training_pass(
         pull = lr * strength
         return jax.tree.map(lambda w, m: (w + pull * m) / (1.0 + pull), p, towards)
 
-    def noisy(total: Array, unit: Array) -> Array:
-        return on_lattice(total, noise.grain) + on_lattice(noise.scale * unit, noise.grain)
+    def noisy_sum(p: Params, features: Any, y: Array, mask: Array, inside: Any, unit: Any):
+        if shape.whole:
+            total = model.whole_sum(p, features, y, mask, noise.clip, noise.grain, inside)
+            # From here on it is released, and may be rounded.
+            return jax.tree.map(lambda s, n: noise.grain * (s + n).astype(jnp.float32), total, unit)
+        total = model.clipped_sum(p, features, y, mask, noise.clip, inside)
+        return jax.tree.map(lambda s, z: s + noise.scale * z, total, unit)
 
     def step(carry, inputs):
         p, state = carry
@@ -95,8 +96,8 @@ def training_pass(
         features, y = _take(silo, rows)
         penalty = penalty_gradient(p)
         inside = penalty if regulariser == "inside" else None
-        total = model.clipped_sum(p, features, y, mask, noise.clip, inside)
-        gradient = jax.tree.map(lambda g, z: noisy(g, z) / silo.batch, total, unit)
+        total = noisy_sum(p, features, y, mask, inside, unit)
+        gradient = jax.tree.map(lambda s: s / silo.batch, total)
         if penalty is not None and regulariser == "outside":
             gradient = jax.tree.map(jnp.add, gradient, penalty)
         updates, new_state = optimise.update(gradient, state, p)
@@ -108,6 +109,21 @@ def training_pass(
     inputs = (jnp.arange(shape.steps), batches.rows, batches.mask, noises)
     (params, _), _ = jax.lax.scan(step, (params, optimise.init(params)), inputs)
     return params
+
+
+def _batches(shape: PassShape, silo: SiloRecords, sample: Array) -> Batches:
+    if shape.release:
+        return given_batches(shape.draw, sample)
+    return draw_batches(
+        shape.draw,
+        sample,
+        shape.steps,
+        shape.slots,
+        silo.records,
+        silo.count,
+        silo.batch,
+        silo.threshold,
+    )
 
 
 def _take(silo: SiloRecords, rows: Array | None) -> tuple[Any, Array]:

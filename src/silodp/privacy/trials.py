@@ -107,7 +107,7 @@ class Trials:
         small = np.flatnonzero((beyond <= chance) & (number >= 1))
         return int(small[0]) if len(small) else None
 
-    def draw(self, random: np.random.Generator, most: int) -> int:
-        """One number of trials, `most` where it would be more."""
+    def draw(self, uniform: float, most: int) -> int:
+        """The number of trials that a uniform number from 0 to 1 gives, `most` where it is more."""
         below = np.cumsum(self.probabilities(most))
-        return min(int(np.searchsorted(below, random.random(), side="right")), most)
+        return min(int(np.searchsorted(below, uniform, side="right")), most)

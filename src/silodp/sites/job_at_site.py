@@ -26,7 +26,7 @@ from silodp.errors import SilodpError
 from silodp.prepare import Prepared
 from silodp.privacy.charging import BudgetSpentError, charge_all, finish_all, resume_all
 from silodp.privacy.ledger import exists, read_ledger
-from silodp.privacy.randomness import host_random, new_secret, run_key
+from silodp.privacy.randomness import HostRandom, new_secret
 from silodp.privacy.spending import Run
 from silodp.privacy.spending import account_of as standing_of
 from silodp.privacy.statistics import noisy_metric
@@ -178,8 +178,10 @@ class JobAtSite:
             federation = standardised(federation, prepared.plans[0], asked.first_seed, self._secret)
         self._federation = federation
         place = self.proposal.sites.index(self._config.site)
-        self._silo = OneSilo(self._job, federation, self._setting, place, self._config.tell_noise)
-        self._key = jnp.asarray(run_key(self._config.seed, self._secret))
+        # With the site's own secret, its noise is a release's; with none (tests), an experiment's.
+        job = replace(self._job, secret=self._secret)
+        seed, tell_noise = self._config.seed, self._config.tell_noise
+        self._silo = OneSilo(job, federation, self._setting, place, seed, tell_noise)
 
     def _charged(self) -> Run | None:
         """What the site's ledger says about the job."""
@@ -250,9 +252,7 @@ class JobAtSite:
         return Reply("ok", about={"round": number}, arrays=self._message)
 
     def _train(self, number: int, told: Any) -> None:
-        state, message = jax.block_until_ready(
-            self._silo.local(self._key, self._state, told, number)
-        )
+        state, message = jax.block_until_ready(self._silo.local(self._state, told, number))
         sent, failed = flatten(message), not _finite(state)
         if failed:
             # The round is over all the same: told something else, it would be answered with the
@@ -294,7 +294,7 @@ class JobAtSite:
             return None
         plan = prepared.plans[0][0]
         largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
-        random = host_random(config.seed, self._secret, f"metric {plan.silo}")
+        random = HostRandom(config.seed, self._secret, f"metric {plan.silo}")
         count = len(self._federation.silos[0].test)
         return float(noisy_metric(np.array([exact]), largest, count, plan.metric_noise, random)[0])
 

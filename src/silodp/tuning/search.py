@@ -20,7 +20,7 @@ from silodp.federation import Federation
 from silodp.models import score
 from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.randomness import host_random
+from silodp.privacy.randomness import HostRandom
 from silodp.privacy.statistics import noisy_metric
 from silodp.privacy.tuning import Tuning
 from silodp.training_run import TrainingRun
@@ -44,10 +44,10 @@ def points_of(tuning: Tuning) -> list[Point]:
 def trials_of(plan: SiloPlan, seed: int, secret: bytes) -> np.ndarray:
     """How often the silo tries each point of the grid: its own draw, which nobody else knows."""
     assert plan.tuning is not None
-    random = host_random(seed, secret, f"trials {plan.silo}")
+    random = HostRandom(seed, secret, f"trials {plan.silo}")
     points = math.prod(len(values) for _, values in plan.tuning.grid)
-    number = plan.tuning.trials.draw(random, plan.most_trials)
-    return np.bincount(random.integers(points, size=number), minlength=points)
+    number = plan.tuning.trials.draw(random.uniform(), plan.most_trials)
+    return np.bincount(random.integers(points, number), minlength=points)
 
 
 def tries_of(drawn: np.ndarray) -> list[Try]:
@@ -97,7 +97,7 @@ def best_tries(
         if not own:
             continue
         name = prepared.federations[s].names[k]
-        random = host_random(training.seeds[s], training.secret, f"score {name}")
+        random = HostRandom(training.seeds[s], training.secret, f"score {name}")
         count = len(prepared.federations[s].silos[k].test)
         lower = _lower_is_better(exact[s, own, k], prepared.federations[0].metric, job.metric_bound)
         scores = noisy_metric(lower, job.metric_bound, count, score_noise[k], random)

@@ -6,7 +6,7 @@ import numpy as np
 
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Silo
-from silodp.privacy.randomness import host_random
+from silodp.privacy.randomness import HostRandom
 
 
 def set_apart(federation: Federation, fraction: float) -> Federation:
@@ -25,9 +25,9 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
                 f"Silo {silo.name!r} has {records} training records, of which every {every}th is "
                 "to score trials with: raise --score-fraction (at most 0.5), or leave it out."
             )
-        random = host_random(0, b"", f"score records {silo.name}")
+        random = HostRandom(0, b"", f"score records {silo.name}")
         blocks = np.arange(0, records, every)
-        scored = blocks + random.integers(every, size=len(blocks))
+        scored = blocks + random.integers(every, len(blocks))
         is_scored = np.isin(np.arange(records), scored)
         return replace(
             silo,

@@ -1,0 +1,63 @@
+"""Poisson sampling for releases: a coin for each record in each step, exact to 2^-64.
+
+A record is drawn where a random word of 64 bits is below rate * 2^64, rounded down: independently
+of all others, with the rate that is charged for or less (by less than 2^-64). Most coins are
+decided by the first byte of their word; the other seven are drawn only where it is equal to that of
+the threshold, which is once in 256 times.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from silodp.privacy.keystream import Keystream
+
+
+def threshold_of(batch: int, records: int) -> np.uint64:
+    """Words below this are drawn: the largest whole number up to rate * 2^64, for rates below 1."""
+    return np.uint64(math.floor(Fraction(batch, records) * 2**64))
+
+
+def coins(thresholds: np.ndarray, first: Keystream, refined: Keystream) -> np.ndarray:
+    """Which records are drawn.
+
+    Args:
+      thresholds: uint64 [n], of each coin.
+      first: where first bytes come from.
+      refined: where the other bytes come from.
+    """
+    top = (thresholds >> np.uint64(56)).astype(np.uint8)
+    byte = first.bytes_of(len(thresholds))
+    drawn = byte < top
+    (undecided,) = np.nonzero(byte == top)
+    rest = refined.words(len(undecided)) >> np.uint64(8)
+    drawn[undecided] = rest < (thresholds[undecided] & np.uint64(2**56 - 1))
+    return drawn
+
+
+def packed(drawn: np.ndarray, slots: int) -> np.ndarray:
+    """The drawn records of each step in the first slots, -1 in the others: [steps, slots].
+
+    Args:
+      drawn: whether each record is, [steps, records].
+      slots: more than this many do not fit, and are left out: `sampling.slots_for` pays for it.
+    """
+    step, record = np.nonzero(drawn)
+    counts = np.bincount(step, minlength=len(drawn))
+    slot = np.arange(len(step)) - np.repeat(np.cumsum(counts) - counts, counts)
+    fits = slot < slots
+    rows = np.full((len(drawn), slots), -1, np.int32)
+    rows[step[fits], slot[fits]] = record[fits]
+    return rows
+
+
+def shuffled(records: int, batch: int, epochs: int, steps: int, words: Keystream) -> np.ndarray:
+    """Batches cut from a random permutation for each epoch: records by number, [steps, batch].
+
+    What the authors of the paper do, for comparison; no accountant here covers it.
+    """
+    orders = [np.argsort(words.words(records), kind="stable") for _ in range(epochs)]
+    a_pass = max(1, records // batch)
+    cut = [order[: a_pass * batch].reshape(a_pass, batch) for order in orders]
+    return np.concatenate(cut)[:steps].astype(np.int32)
