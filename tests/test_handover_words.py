@@ -6,7 +6,7 @@ import pytest
 
 from silodp.handover.meaning import meaning_of_privacy
 
-PRIVACY = {"epsilon": 3.0, "delta": 1e-4, "unit": "record", "proven": True}
+PRIVACY = {"epsilon": 3.0, "delta": 1e-4, "unit": "record", "unproven": []}
 
 
 def test_noise_from_a_seed_makes_it_an_experiment():
@@ -25,6 +25,6 @@ def test_without_privacy_nothing_is_promised(seeded):
 
 
 def test_what_is_not_proven_is_said():
-    said = " ".join(meaning_of_privacy(PRIVACY | {"proven": False}, ["means"], False))
+    said = " ".join(meaning_of_privacy(PRIVACY | {"unproven": ["a reason"]}, ["means"], False))
     assert "This is not proven" in said
     assert "keep it where the records are" in said

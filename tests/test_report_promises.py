@@ -87,7 +87,8 @@ def test_noise_from_seeds_is_an_experiment(tmp_path):
     write_runs(tmp_path, made_up(options=options), made_up("local", options=options))
     said = page_of(tmp_path).text
     assert "an experiment: noise from seeds" in said
-    assert "this run is an experiment, and no release" in said
+    assert "This run is an experiment" in said
+    assert "protects nobody" in said
     assert "these runs share their noise, so that together they promise nothing" in said
     assert "Proven." not in said
 

@@ -36,7 +36,7 @@ def silo_of(x, y, model):
     return SiloRecords(features, jnp.asarray(y, jnp.float32), n, n, n, n, n)
 
 
-def chosen(errors, epsilon, mechanism="exponential", relation="replace-one", n=10):
+def chosen(errors, epsilon, mechanism="exponential", relation="replace-one", n=10, release=True):
     """How often each candidate is chosen, when so many of the n records speak against it."""
     model = with_error_as_loss(get_model("logistic", "binary", (n,)))
     x, y = np.eye(n), np.ones(n)
@@ -49,7 +49,7 @@ def chosen(errors, epsilon, mechanism="exponential", relation="replace-one", n=1
 
     def once(words):
         return select_privately(
-            model, mechanism, 1.0, silo_of(x, y, model), sharp, words, candidates
+            model, mechanism, 1.0, silo_of(x, y, model), sharp, words, candidates, release
         )
 
     return np.bincount(np.asarray(jax.jit(jax.vmap(once))(keys)), minlength=len(errors)) / TRIALS
@@ -68,6 +68,11 @@ def test_the_odds_are_those_of_the_exponential_mechanism(epsilon, relation):
     sensitivity = 1 / n if relation == "replace-one" else 1 / (n - 1)
     odds = np.exp(-epsilon * (errors / n) / (2 * sensitivity))
     assert close(chosen(errors, epsilon, relation=relation), odds / odds.sum())
+
+
+def test_experiments_choose_with_the_same_odds():
+    errors = [1, 3, 4]
+    np.testing.assert_array_equal(chosen(errors, 2.0, release=False), chosen(errors, 2.0))
 
 
 def test_the_odds_are_those_of_permute_and_flip():
@@ -99,7 +104,9 @@ def test_a_clipped_loss_moves_by_no_more_than_its_bound():
         silo = silo_of(x, target, model)
 
         def once(words, silo=silo):
-            return select_privately(model, "exponential", 0.5, silo, sharp, words, candidates)
+            return select_privately(
+                model, "exponential", 0.5, silo, sharp, words, candidates, release=True
+            )
 
         shares.append(np.mean(np.asarray(jax.vmap(once)(keys)) == 1))
     # Losses of the second candidate are 0.5 = the bound for all five, of the first 0: odds e^-2.5.
@@ -212,6 +219,7 @@ def test_classifiers_select_by_error_or_by_loss(score, mechanism):
         delta=1e-4,
         select_score=score,
         select_mechanism=mechanism,
+        entropy="os",
     )
     assert result.proven
     assert all(epsilon <= 4 for epsilon in result.epsilons)

@@ -103,7 +103,7 @@ def test_people_from_a_table_end_to_end(cli, sentence, tmp_path):
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     for silo in result["privacy"]:
-        assert (silo["unit"], silo["proven"]) == ("subject", True)
+        assert (silo["unit"], silo["unproven"]) == ("subject", [])
         assert silo["sampling_rate"] == pytest.approx(12 / 48)
     policies = tmp_path / "p.toml"
     policies.write_text('[default]\nsubject = "patient"')

@@ -305,6 +305,7 @@ def plans_of(
         tuning=tuning,
         heavy=heavy,
         unproven=unproven,
+        release=asked.entropy == "os",
         progress=progress,
     )
 

@@ -50,7 +50,8 @@ class Result:
         the last round; the standard deviation is over seeds.
       per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}].
       privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
-        "accountant", "proven", "unproven"}]: what each silo spent.
+        "accountant", "experiment", "proven", "unproven"}]: what each silo spent; an experiment's
+        noise comes from a seed, so that it protects nobody and nothing of it is proven.
       assumptions: what the privacy statement takes for granted, in words.
       warnings: what is allowed but hardly wise, in words.
       person: {"silos", "epsilon", "delta"}: what adds up for somebody who is in so many silos, if
@@ -104,8 +105,19 @@ class Result:
         return all(silo["proven"] for silo in self.privacy)
 
     @property
+    def experiment(self) -> bool:
+        """Whether noise came from a seed: then whoever knows it knows the noise."""
+        # Results of earlier versions do not tell it of each silo.
+        from_a_seed = self.options.get("entropy") == "seed"
+        return any(
+            silo.get("experiment", from_a_seed)
+            for silo in self.privacy
+            if math.isfinite(silo["epsilon"])
+        )
+
+    @property
     def unproven(self) -> list[str]:
-        """Why epsilon is not proven; empty if it is."""
+        """Why epsilon is not proven, or would not be for secret noise; empty if it is."""
         return sorted({reason for silo in self.privacy for reason in silo["unproven"]})
 
     def as_json(self) -> dict[str, Any]:

@@ -103,6 +103,11 @@ def print_plan(content: dict[str, Any]) -> None:
         console.print(person_in_words(content["person"], rows[0]["unit"]))
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
         console.print(f"[yellow]Epsilon is not proven:[/] {safe(reason.rstrip('.'))}.")
+    if any(row["experiment"] for row in rows):
+        console.print(
+            "[yellow]An experiment:[/] its noise would come from a seed and protect nobody; give "
+            "--ledger DIR or --entropy os for a release."
+        )
     for warning in content["warnings"]:
         console.print(f"[yellow]Warning:[/] {safe(warning)}.")
 

@@ -189,7 +189,9 @@ def epsilon_text(result: "Result") -> str:
         return "none (not private)"
     low, high = min(spent), max(spent)
     text = f"{high:.3g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.3g} to {high:.3g}"
-    return text if result.proven else f"{text} (not proven)"
+    if result.unproven:
+        return f"{text} (not proven)"
+    return f"{text} (experiment)" if result.experiment else text
 
 
 def demo(

@@ -115,7 +115,10 @@ def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
     if any(row["tried"] > 1 for row in best):
         words.print(f"[yellow]Note:[/] {TUNING_NOTE}.")
     if any(not row["proven"] and row["epsilon_spent"] < math.inf for row in best):
-        words.print("[yellow]Epsilon is not proven[/] for some of them: silodp run says why.")
+        words.print(
+            "[yellow]Epsilon is not proven[/] for some of them: noise comes from a seed (an "
+            "experiment), or for reasons that silodp run tells."
+        )
 
 
 def _mean(row: dict[str, Any], digits: int) -> str:

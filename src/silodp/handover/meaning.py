@@ -56,7 +56,7 @@ def meaning_of_privacy(
             "and whoever knows the seed knows the noise. What follows would hold for secret noise: "
             "train with a ledger, or with entropy os, before you give a model away.",
         )
-    if not privacy["proven"]:
+    if privacy["unproven"]:
         sentences.insert(1, "This is not proven: see unproven.")
     sentences.append(
         "Epsilon is about the model, not about this card: the metric, unless it is noisy, the "

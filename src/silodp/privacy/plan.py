@@ -117,7 +117,9 @@ class SiloPlan:
       delta: of the policy.
       overflow: the chance that any draw of the run does not fit (its slots, or `most_trials`).
       accountant: that proves epsilon.
-      unproven: reasons why epsilon is not proven for what the run does; empty if it is.
+      unproven: reasons why epsilon is not proven for what a release does; empty if it is.
+      release: whether noise is secret and exact (see `lattice`). If not, the run is an experiment:
+        it tells what a release would be worth, and protects nobody.
     """
 
     silo: str
@@ -143,6 +145,7 @@ class SiloPlan:
     overflow: float
     accountant: str
     unproven: tuple[str, ...] = ()
+    release: bool = False
     tuning: Tuning | None = None
     score_noise: float = 0.0
     most_trials: int = 0
@@ -180,7 +183,8 @@ class SiloPlan:
             "sampling_rate": self.sampling_rate,
             "steps": self.total_steps,
             "accountant": self.accountant,
-            "proven": self.private and not self.unproven,
+            "experiment": self.private and not self.release,
+            "proven": self.private and self.release and not self.unproven,
             "unproven": list(self.unproven) if self.private else [NOT_PRIVATE],
         }
 
@@ -229,6 +233,7 @@ def make_plans(
     tuning: Tuning | None = None,
     heavy: bool = False,
     unproven: tuple[str, ...] = (),
+    release: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[SiloPlan, ...]:
     """The plan of each silo: the method's schedule, with noise calibrated to the silo's policy.
@@ -244,6 +249,7 @@ def make_plans(
       tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
+      release: whether the run is a release, and no experiment.
       progress: called with (done, total) while noise is calibrated.
     """
     if settings.sampling == "shuffle":
@@ -272,6 +278,7 @@ def make_plans(
             noise_multiplier=c.noise_multiplier,
             epsilon=c.epsilon,
             accountant=c.accountant,
+            release=release,
         )
         for draft, c in zip(drafts, calibrations, strict=True)
     )

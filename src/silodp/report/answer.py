@@ -139,11 +139,6 @@ def _of_silos(result: Result, other: Result, method: str) -> str:
     )
 
 
-def noise_from_seeds(result: Result) -> bool:
-    """Whether whoever knows the seed knows the noise: an experiment, which promises nobody."""
-    return result.options.get("entropy") == "seed" and any(map(math.isfinite, result.epsilons))
-
-
 def privacy_sentence(result: Result) -> str:
     """What each silo was promised."""
     spent = result.epsilons
@@ -156,8 +151,8 @@ def privacy_sentence(result: Result) -> str:
         said += f"; but {count(without, 'silo has', 'silos have')} no privacy at all"
     if unproven_reasons(result):
         return f"{said}. It is NOT proven for what the run did."
-    if noise_from_seeds(result):
-        return f"{said}. Proven for secret noise; this run's came from seeds: an experiment."
+    if result.experiment:
+        return f"{said}, of an experiment: its noise came from seeds and protects nobody."
     return f"{said}. Proven."
 
 

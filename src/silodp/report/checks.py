@@ -29,6 +29,7 @@ _FIELDS: dict[str, Any] = {
             "delta": _SHARE,
             "unit": TEXT,
             "relation": TEXT,
+            "experiment": (_YES_NO,),
             "proven": _YES_NO,
             "unproven": [TEXT],
         }

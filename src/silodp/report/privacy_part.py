@@ -58,7 +58,7 @@ def privacy_part(run: Run, left: Left | None) -> Html:
         parts.append(tag("p", person_in_words(result.person, result.privacy[0]["unit"])))
     taken = list(result.assumptions)
     if run.baselines and budgets:
-        taken.append(seen_together(list(run.baselines), answer.noise_from_seeds(result)))
+        taken.append(seen_together(list(run.baselines), result.experiment))
     if taken:
         items = [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in taken]
         parts += [tag("h4", "What the promise takes for granted"), tag("ul", items)]
@@ -72,11 +72,11 @@ def _doubt(result: Result) -> str | None:
             "What follows would hold if epsilon were proven for what the run did. It is not, for "
             f"{count(len(reasons), 'reason')} told at the top."
         )
-    if answer.noise_from_seeds(result):
+    if result.experiment:
         return (
-            "What follows holds for secret noise. Here it came from seeds, which whoever has this "
-            "result knows: this run is an experiment, and no release (--entropy os, or --ledger, "
-            "draw secret noise)."
+            "What follows would hold for a release. This run is an experiment: its noise came from "
+            "seeds, which whoever has this result knows (--entropy os, or --ledger, make a release "
+            "of it)."
         )
     return None
 

@@ -110,7 +110,7 @@ def _proven(result: Result) -> str:
         return "NOT proven, see below"
     if without := answer.without_privacy(result):
         return f"{count(without, 'silo has', 'silos have')} no privacy"
-    return "an experiment: noise from seeds" if answer.noise_from_seeds(result) else "proven"
+    return "an experiment: noise from seeds" if result.experiment else "proven"
 
 
 def _warnings(run: Run) -> Html | None:

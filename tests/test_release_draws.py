@@ -1,0 +1,195 @@
+"""What the host draws for a release: batches, noise and words, each with its own address."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from federations import small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import silodp
+from silodp.engines.layout import group_silos, silo_lattice
+from silodp.privacy.coins import coins, packed, shuffled, threshold_of
+from silodp.privacy.keystream import Keystream, key_of, pass_stream
+from silodp.privacy.randomness import HostRandom
+from silodp.privacy.release_draws import ReleaseDraws, SiloGroup
+from silodp.runs import job_of
+
+SECRET = bytes(range(32))
+
+
+def stream(seed=0):
+    return Keystream(seed.to_bytes(32, "big"), bytes(12))
+
+
+def test_the_stream_is_chacha20():
+    """RFC 8439, 2.3.2 and 2.4: the key stream of its example, from block 1 on."""
+    key, nonce = bytes(range(32)), bytes.fromhex("000000090000004a00000000")
+    block = Keystream(key, nonce).read(128)[64:]
+    assert block[:16].hex() == "10f1e7e4d13b5915500fdd1fa32071c4"
+
+
+def test_no_two_addresses_share_bytes():
+    seen = set()
+    for seed in range(2):
+        for trial in range(2):
+            key = key_of(SECRET, "release", seed, trial)
+            for number in (0, 1, 2**33):
+                for asked in range(2):
+                    for purpose in ("sample", "sample refined", "noise", "noise refined"):
+                        seen.add(pass_stream(key, number, asked, purpose).read(16))
+    assert len(seen) == 2 * 2 * 3 * 2 * 4
+
+
+def test_host_randomness_follows_from_secret_seed_and_purpose():
+    def draw(seed, secret, purpose):
+        return HostRandom(seed, secret, purpose).rounded_gaussian(1e6, (4,)).tolist()
+
+    same = draw(0, SECRET, "metric a")
+    assert draw(0, SECRET, "metric a") == same
+    others = [draw(1, SECRET, "metric a"), draw(0, SECRET, "metric b"), draw(0, b"", "metric a")]
+    assert same not in others
+
+
+def test_uniform_and_whole_numbers_are_what_they_say():
+    random = HostRandom(0, SECRET, "test")
+    assert stats.kstest([random.uniform() for _ in range(2000)], "uniform").pvalue > 1e-3
+    whole = random.integers(7, 7000)
+    assert stats.chisquare(np.bincount(whole, minlength=7)).pvalue > 1e-3
+
+
+@settings(max_examples=50, deadline=None)
+@given(batch=st.integers(1, 1000), more=st.integers(1, 10**9))
+def test_the_threshold_is_never_above_the_rate(batch, more):
+    records = batch + more
+    threshold = int(threshold_of(batch, records))
+    assert threshold * records <= batch * 2**64 < (threshold + 1) * records
+
+
+@pytest.mark.parametrize(("batch", "records"), [(1, 3), (32, 88), (1, 5000), (999, 1000)])
+def test_coins_fall_at_the_rate_and_by_themselves(batch, records):
+    count = 400_000
+    thresholds = np.full(count, threshold_of(batch, records))
+    drawn = coins(thresholds, stream(1), stream(2))
+    q = batch / records
+    assert abs(drawn.mean() - q) < 5 * np.sqrt(q * (1 - q) / count)
+    pairs = drawn[:-1] & drawn[1:]
+    assert abs(pairs.mean() - q**2) < 6 * np.sqrt(q**2 / count)
+
+
+def test_a_coin_is_decided_by_all_its_bits():
+    """Words just below and at the threshold, byte by byte."""
+    threshold = np.uint64(0x0102030405060708)
+
+    class Fixed:
+        def __init__(self, first, rest):
+            self.first, self.rest = first, rest
+
+        def bytes_of(self, count):
+            return np.full(count, self.first, np.uint8)
+
+        def words(self, count):
+            return np.full(count, self.rest << 8, np.uint64)
+
+    def falls(word):
+        source = Fixed(word >> 56, word & (2**56 - 1))
+        return bool(coins(np.array([threshold]), source, source)[0])  # type: ignore[arg-type]
+
+    assert falls(int(threshold) - 1)
+    assert not falls(int(threshold))
+    assert falls(0)
+    assert not falls(2**64 - 1)
+
+
+def test_drawn_records_take_the_first_slots():
+    drawn = np.array([[True, False, True, True], [False, False, False, False]])
+    assert packed(drawn, 3).tolist() == [[0, 2, 3], [-1, -1, -1]]
+    assert packed(drawn, 2).tolist() == [[0, 2], [-1, -1]]  # what does not fit is paid for
+
+
+def test_shuffled_batches_part_the_records():
+    rows = shuffled(10, 3, 2, 6, stream())
+    assert rows.shape == (6, 3)
+    for epoch in (rows[:3], rows[3:]):
+        assert len(set(epoch.ravel().tolist())) == 9
+
+
+def made(sizes=(40, 90, 700), **options):
+    federation = small(sizes=sizes)
+    asked = {"epsilon": 4, "delta": 1e-4, "rounds": 3, "batch_size": 16, "entropy": "os"}
+    prepared = silodp.plan(federation=federation, **(asked | options))
+    return replace(job_of(prepared), secret=SECRET), federation, prepared.plans[0]
+
+
+def draws_of(job, federation, plans, groups, seed=0, trial=0):
+    lattices = [silo_lattice(job, plan) for plan in plans]
+    held = [silo.train.units for silo in federation.silos]
+    return ReleaseDraws(SECRET, seed, trial, plans, held, lattices, job.parameters, groups)
+
+
+def test_padding_and_grouping_change_nothing():
+    job, federation, plans = made(method="ditto")
+    together = draws_of(job, federation, plans, group_silos(plans, True))
+    alone = [
+        SiloGroup(np.array([place]), group_silos((plan,), True)[0].shape)
+        for place, plan in enumerate(plans)
+    ]
+    apart = draws_of(job, federation, plans, alone).of_round(2)
+    for group, drawn in zip(group_silos(plans, True), together.of_round(2), strict=True):
+        for at, place in enumerate(group.members):
+            (own,) = np.split(apart[place].passes.noise, 1)
+            steps, slots = plans[place].steps, plans[place].slots
+            np.testing.assert_array_equal(drawn.passes.noise[at][:, :steps], own[0])
+            assert not drawn.passes.noise[at][:, steps:].any()
+            np.testing.assert_array_equal(
+                drawn.passes.sample[at][:, :steps, :slots], apart[place].passes.sample[0]
+            )
+
+
+def test_nothing_is_drawn_twice():
+    """Silos, rounds, passes, seeds and trials: no two have a row of noise in common."""
+    job, federation, plans = made(method="ditto")
+    groups = group_silos(plans, True)
+    seen, rows = set(), 0
+    for seed, trial in ((0, 0), (1, 0), (0, 1)):
+        draws = draws_of(job, federation, plans, groups, seed, trial)
+        for number in range(3):
+            for group, drawn in zip(groups, draws.of_round(number), strict=True):
+                for at, place in enumerate(group.members):
+                    own = drawn.passes.noise[at][:, : plans[place].steps]
+                    seen.update(row.tobytes() for row in own.reshape(-1, job.parameters))
+                    rows += own.shape[0] * own.shape[1]
+    assert len(seen) == rows
+
+
+def test_batches_are_poisson_in_every_layout():
+    """Flags for small silos, slots for large ones: counts are binomial at the plan's rate."""
+    job, federation, plans = made(rounds=2)
+    assert {plan.draw for plan in plans} == {"every", "gaps"}
+    draws = draws_of(job, federation, plans, group_silos(plans, True))
+    counts = {place: [] for place in range(len(plans))}
+    for number in range(300):
+        for group, drawn in zip(group_silos(plans, True), draws.of_round(number), strict=True):
+            sample = drawn.passes.sample
+            picked = sample if sample.dtype == bool else sample >= 0
+            for at, place in enumerate(group.members):
+                counts[place] += picked[at, :, : plans[place].steps].sum(-1).ravel().tolist()
+    for place, plan in enumerate(plans):
+        q = plan.batch / plan.records
+        sizes = np.array(counts[place])
+        assert sizes.mean() == pytest.approx(plan.batch, abs=5 * np.sqrt(plan.batch / len(sizes)))
+        assert sizes.var() == pytest.approx(plan.records * q * (1 - q), rel=0.2)
+
+
+def test_noise_has_the_planned_deviation():
+    job, federation, plans = made()
+    draws = draws_of(job, federation, plans, group_silos(plans, True))
+    drawn = [draws.of_round(number) for number in range(60)]
+    for number, group in enumerate(group_silos(plans, True)):
+        for at, place in enumerate(group.members):
+            own = [one[number].passes.noise[at][:, : plans[place].steps] for one in drawn]
+            noise = np.concatenate([part.ravel() for part in own])
+            deviation = silo_lattice(job, plans[place]).deviation
+            assert stats.kstest(noise / deviation, "norm").pvalue > 1e-4

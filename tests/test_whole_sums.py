@@ -1,0 +1,254 @@
+"""Sums in whole grains: what one record adds is bounded, and nothing else changes with it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silodp import models, steady
+from silodp.federation import Records
+from silodp.models import custom_model, get_model
+from silodp.privacy.lattice import lattice_of
+from silodp.subjects import blocks_of, by_subject
+from silodp.whole_sums import CLIP_SLACK
+
+CLIP = 1.0
+EXTREMES = [0.0, -0.0, 1e-45, 1e-30, -1e-19, 1.0, -3e4, 1e19, -3.4e38, np.inf, -np.inf, np.nan]
+
+
+def grain_for(batch, noise=1.0):
+    return jnp.float32(lattice_of(CLIP, noise, batch).grain)
+
+
+def an_mlp():
+    def init(key):
+        return {"w": jnp.full((4, 3), 0.1), "v": jnp.full(3, 0.2)}
+
+    return custom_model(init, lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"], "regression")
+
+
+# Of each kind of sum, one: linear (by each loss), any model, subjects of both, ConvNet.
+def kinds():
+    rng = np.random.default_rng(0)
+    n = 12
+
+    def records(shape, labels):
+        return rng.normal(size=(n, *shape)).astype(np.float32), labels
+
+    signs = np.where(rng.random(n) < 0.5, -1.0, 1.0).astype(np.float32)
+    numbers = rng.normal(size=n).astype(np.float32)
+    classes = rng.integers(0, 3, n)
+    linear = get_model("linear", "regression", (4,))
+    return {
+        "linear": (linear, *records((4,), numbers)),
+        "svm": (get_model("svm", "binary", (4,)), *records((4,), signs)),
+        "logistic": (get_model("logistic", "binary", (4,)), *records((4,), signs)),
+        "softmax": (get_model("softmax", "multiclass", (4,), 3), *records((4,), classes)),
+        "any": (an_mlp(), *records((4,), numbers)),
+        "convnet": (
+            get_model("convnet", "multiclass", (12, 12, 1), 3),
+            *records((12, 12, 1), classes),
+        ),
+    }
+
+
+KINDS = kinds()
+SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "any")}
+
+
+def laid_out(name):
+    """The model of units, its features and labels, with one unit a row."""
+    if name in KINDS:
+        model, x, y = KINDS[name]
+        return model, model.prepare(jnp.asarray(x)), jnp.asarray(y)
+    model, x, y = SUBJECTS[name]
+    blocks, labels = blocks_of(Records(x, y, np.repeat(np.arange(5), [1, 4, 2, 3, 2])))
+    whole = by_subject(model)
+    return whole, whole.prepare(jax.tree.map(jnp.asarray, blocks)), jnp.asarray(labels)
+
+
+def params_of(model, scale=1.0):
+    shapes = model.init(jax.random.key(0))
+    keys = iter(jax.random.split(jax.random.key(1), 20))
+    return jax.tree.map(lambda p: scale * jax.random.normal(next(keys), p.shape), shapes)
+
+
+def flat(tree):
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def whole(model, params, features, y, mask=None, offset=None, grain=None):
+    mask = jnp.ones(len(y)) if mask is None else jnp.asarray(mask, jnp.float32)
+    grain = grain_for(len(y)) if grain is None else grain
+    total = jax.jit(model.whole_sum)(params, features, y, mask, CLIP, grain, offset)
+    assert all(leaf.dtype == jnp.int32 for leaf in jax.tree.leaves(total))
+    return flat(total).astype(np.int64)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
+def test_it_is_the_sum_of_clipped_gradients(name, offset):
+    model, features, y = laid_out(name)
+    params, mask = params_of(model), np.arange(len(y)) % 3 != 1
+    pull = jax.tree.map(lambda p: 0.3 * p, params) if offset else None
+    grain = grain_for(len(y))
+    found = whole(model, params, features, y, mask, pull) * float(grain)
+    expected = flat(
+        model.clipped_sum(params, features, y, jnp.asarray(mask, jnp.float32), CLIP, pull)
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    assert np.abs(found).max() > 0.1
+
+
+@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
+def test_each_record_adds_what_it_adds_alone_wherever_it_stands(name):
+    """Reversed, and with others left out: the sum is that of each by itself, to the last bit."""
+    model, features, y = laid_out(name)
+    params, grain = params_of(model, 3.0), grain_for(len(y))
+    alone = [
+        whole(model, params, jax.tree.map(lambda a, i=i: a[i : i + 1], features), y[i : i + 1],
+              grain=grain)
+        for i in range(len(y))
+    ]  # fmt: skip
+    together = whole(model, params, features, y)
+    np.testing.assert_array_equal(together, np.sum(alone, axis=0))
+    turned = jax.tree.map(lambda a: a[::-1], (features, y))
+    np.testing.assert_array_equal(whole(model, params, *turned), together)
+    longer = jax.tree.map(lambda a: jnp.concatenate([a[:3], a]), (features, y))
+    mask = np.arange(len(y) + 3) >= 3
+    found = whole(model, params, *longer, mask, grain=grain)
+    np.testing.assert_array_equal(found, together)
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic", "softmax"])
+def test_neither_padding_nor_a_batch_over_silos_changes_a_bit(name):
+    """As the simulation does it: silos side by side, each padded to the largest."""
+    model, _, y = KINDS[name]
+    rng = np.random.default_rng(3)
+    rows = np.stack([rng.permutation(37) for _ in range(5)])
+    many = rng.normal(size=(37, 4)).astype(np.float32) * 10
+    labels = np.asarray(y)[rng.integers(0, len(y), 37)]
+    params, grain = params_of(model, 2.0), grain_for(37)
+
+    def of_silo(order):
+        features = model.prepare(jnp.asarray(many)[order])
+        return model.whole_sum(
+            params, features, jnp.asarray(labels)[order], jnp.ones(37), CLIP, grain
+        )
+
+    sums = np.asarray(jax.jit(jax.vmap(of_silo))(jnp.asarray(rows)))
+    direct = whole(
+        model, params, model.prepare(jnp.asarray(many)), jnp.asarray(labels), grain=grain
+    )
+    for one in sums:
+        np.testing.assert_array_equal(one.ravel(), direct)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
+def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):
+    """Every extreme in every place: never more than is paid for, and never not a number."""
+    model, x, y = (KINDS | SUBJECTS)[name]
+    params = params_of(model, scale)
+    rng = np.random.default_rng(4)
+    for trial in range(3):
+        odd = np.array(x)
+        odd.flat[rng.integers(0, odd.size, odd.size // 2)] = rng.choice(EXTREMES[:9], odd.size // 2)
+        if trial == 0:
+            odd[:] = 3e38
+        if name in SUBJECTS:
+            blocks, labels = blocks_of(Records(odd, y, np.repeat(np.arange(6), 2)))
+            unit = by_subject(model)
+            features = unit.prepare(jax.tree.map(jnp.asarray, blocks))
+        else:
+            unit, labels = model, y
+            features = model.prepare(jnp.asarray(odd))
+        labels = jnp.asarray(labels)
+        for i in range(0, len(labels), 4):
+            one = jax.tree.map(lambda a, i=i: a[i : i + 1], (features, labels))
+            grain = grain_for(1)
+            added = whole(unit, params, *one, grain=grain) * float(grain)
+            assert np.linalg.norm(added) <= CLIP * (1 + CLIP_SLACK)
+        total = flat(unit.clipped_sum(params, features, labels, jnp.ones(len(labels)), CLIP))
+        assert np.isfinite(total).all(), "an experiment's sum is a number too"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    row=st.lists(
+        st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=4, max_size=4
+    ),
+    label=st.floats(width=32, allow_nan=False, allow_infinity=False),
+    weight=st.floats(-(2.0**70), 2.0**70, width=32),
+)
+def test_no_record_moves_a_linear_sum_by_more_than_is_paid_for(row, label, weight):
+    model = KINDS["linear"][0]
+    features = model.prepare(jnp.asarray([row], jnp.float32))
+    params = jnp.array([weight, -weight, weight / 3, 1.0, 0.5], jnp.float32)
+    grain = grain_for(1)
+    added = whole(model, params, features, jnp.asarray([label], jnp.float32), grain=grain)
+    assert np.linalg.norm(added * float(grain)) <= CLIP * (1 + CLIP_SLACK)
+
+
+@pytest.mark.parametrize("n", [16_385, 65_537])
+def test_a_large_sum_moves_by_no_more_than_the_clip(n):
+    """Data crafted so that single precision loses small addends: each world's sum, to the grain.
+
+    A sum of floats would move by 1.04 clips at 16,385 rows, and by 1.71 at 65,537.
+    """
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((n, 3)) < 0.5, 1.0, 1 + 2.0**-12).astype(np.float32)
+    x[:: n // 7] *= -1.0
+    y = np.full(n, -1e4, np.float32)
+    model = get_model("linear", "regression", (3,))
+    params = jnp.array([0.1, -0.2, 0.3, 0.0])
+    grain = grain_for(n)
+
+    def total(rows):
+        return whole(model, params, model.prepare(jnp.asarray(x[rows])), jnp.asarray(y[rows]),
+                     grain=grain)  # fmt: skip
+
+    everything = np.arange(n)
+    with_all = total(everything)
+    for left_out in (0, n // 2, n - 1):
+        moved = (with_all - total(np.delete(everything, left_out))) * float(grain)
+        assert np.linalg.norm(moved) <= CLIP * (1 + CLIP_SLACK)
+        assert np.linalg.norm(moved) >= CLIP * 0.99
+
+
+@pytest.mark.parametrize("loss", [models.squared_loss, models.hinge_loss, models.logistic_loss])
+def test_residuals_are_the_derivatives_of_losses(loss):
+    outputs = jnp.linspace(-40, 40, 801)
+    for y in (-1.0, 1.0):
+        label = jnp.full(801, y)
+        exact = jax.vmap(jax.grad(loss))(outputs, label)
+        smooth = jnp.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
+        found = models.RESIDUAL_OF[loss](outputs, label)
+        np.testing.assert_allclose(found[smooth], exact[smooth], atol=1e-5)
+
+
+def test_the_softmax_residual_is_the_derivative():
+    outputs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 5)) * 6)
+    y = jnp.arange(50) % 5
+    exact = jax.grad(lambda out: models.softmax_loss(out, y).sum())(outputs)
+    np.testing.assert_allclose(
+        models.RESIDUAL_OF[models.softmax_loss](outputs, y), exact, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 17, 64, 785])
+def test_a_steady_sum_is_a_sum_and_zeros_behind_change_nothing(width):
+    values = np.random.default_rng(width).normal(size=(6, width)).astype(np.float32)
+    found = np.asarray(jax.jit(lambda v: steady.steady_sum(v, 1))(jnp.asarray(values)))
+    np.testing.assert_allclose(found, values.astype(np.float64).sum(1), atol=1e-4)
+    longer = jnp.concatenate([jnp.asarray(values), jnp.zeros((6, 9))], axis=1)
+    np.testing.assert_array_equal(jax.jit(lambda v: steady.steady_sum(v, 1))(longer), found)
+
+
+def test_tidy_numbers_can_be_squared():
+    tidied = np.asarray(steady.tidy(jnp.asarray(EXTREMES, jnp.float32)))
+    assert np.isfinite(tidied**2).all()
+    assert ((tidied == 0) | (np.abs(tidied) >= steady.SMALLEST)).all()
+    assert tidied[EXTREMES.index(1.0)] == 1.0
