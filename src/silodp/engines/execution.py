@@ -286,8 +286,12 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
         draws = 4.0 * 4 * passes + 4.0 * slots * math.prod(first.input_shape)
         apart = len({setting.trial for setting in settings}) > 1
         a_seed, a_run = (a_seed, a_run + draws) if apart else (a_seed + draws, a_run)
+    if job.release:  # what the host draws for a round is each run's own
+        a_step = [plan.steps * (plan.slots + job.parameters) for plan in settings[0].plans]
+        a_run += 4.0 * 2 * job.schedule.train * sum(a_step)
     seeds_a_part = _at_once(len(federations), MEMORY_FOR_RECORDS / a_seed)
-    at_most = MOST_TRIALS if job.pivot else MOST_SETTINGS
+    # Settings of a release share nothing, and which silos are private is part of the program.
+    at_most = MOST_TRIALS if job.pivot else 1 if job.release else MOST_SETTINGS
     most = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
     pivots = [0] if job.pivot else []  # trained in every part: it tells the trials what they hear
     others = list(range(len(pivots), len(settings)))
