@@ -769,7 +769,7 @@ def test_encoding_can_be_undone(rows):
 def test_rows_are_encoded_one_by_one(data):
     rows = data.draw(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), min_size=2))
     frame = pd.DataFrame([(ward, age % 1000) for ward, age in rows], columns=["ward", "age"])
-    encoder, undeclared = make_encoder({"silo": frame}, ["ward", "age"], {})
+    encoder, undeclared = make_encoder({"silo": frame}, ["ward", "age"], Schema())
     assert undeclared == ("ward",)
     whole = encoder.encode("silo", frame)
     cut = data.draw(st.integers(1, len(rows) - 1))

@@ -22,8 +22,8 @@ from silodp.models import Features, Model, Params
 
 
 def largest_subject(records: Records) -> int:
-    """The most records that one subject has."""
-    return int(np.bincount(_subject_of(records)).max())
+    """The most records that one subject has; 1 if there is none."""
+    return int(np.bincount(_subject_of(records)).max(initial=1))
 
 
 def blocks_of(
