@@ -207,7 +207,7 @@ def _print_findings(looked: "Looked") -> None:
     if not looked.findings:
         console.print("Every value fits the schema.")
         return
-    title = f"What does not fit the schema; {looked.rows - looked.usable} rows are left out"
+    title = f"What does not fit the schema (of {looked.rows} rows, {looked.usable} are used)"
     table = Table("column", "what", "rows", "counts as", "remedy", title=title)
     for one in looked.findings:
         table.add_row(
@@ -301,12 +301,12 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
     table = Table("job", "method", "metric", "test", "epsilon", "model")
     table.columns[5].overflow = "fold"
     for one in found:
-        epsilon = one["epsilon"]
+        epsilon, test = one["epsilon"], one["test"]
         table.add_row(
             safe(one["job"]),
             safe(one["method"]),
             one["metric"],
-            f"{one['test']:.5g}",
+            "no test records" if test is None else f"{test:.5g}",
             epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
             safe(one["model"]),
         )
