@@ -28,10 +28,6 @@ NO_VALUE = frozenset(
 # Places of what is no level: not among those of the column, or no value at all.
 UNLISTED, MISSING = -1, -2
 
-# As CSV files and databases write them. Python's own float takes 1_000 and digits of any script.
-_NUMBER = re.compile(
-    r"[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|infinity)", re.IGNORECASE | re.ASCII
-)
 WHOLE_ENDING = re.compile(r"(?<=\d)\.0+$")  # of a whole number that was stored as a decimal
 # What databases without true and false hold instead.
 _BOOLEANS = {"0": "False", "1": "True"}
@@ -40,13 +36,22 @@ _BOOLEANS = {"0": "False", "1": "True"}
 def number_of(value: object) -> float:
     """The number that a value is, within what a model can hold; NaN if it is none."""
     if isinstance(value, str):
-        text = value.strip()
-        number = float(text) if _NUMBER.fullmatch(text) else math.nan
+        number = _read(value)
     elif isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
         return math.nan
     else:
         number = _as_float(value)
     return number if math.isnan(number) else min(max(number, -LARGEST), LARGEST)
+
+
+def _read(text: str) -> float:
+    """As files and databases write numbers: 1_000 and digits of any script are none."""
+    if not text.isascii() or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _as_float(value: float | decimal.Decimal) -> float:
@@ -81,6 +86,8 @@ def text_of(value: object) -> str | None:
 
 def place_of(value: object, places: Mapping[str, int]) -> int:
     """The place of a value's level; UNLISTED or MISSING if it has none."""
+    if isinstance(value, str) and value in places:  # most are, and levels are spelled as in text_of
+        return places[value]
     text = text_of(value)
     if text is not None:
         if text in places:
