@@ -47,7 +47,7 @@ def test_defaults():
     assert schema.target_range == (0.0, 1.0)
     assert schema.subject_column is None
     assert not schema.drop_missing
-    assert schema.levels == {}
+    assert schema.levels == schema.other == schema.missing == {}
     assert schema.columns == ("age", "score")
 
 
@@ -105,6 +105,16 @@ def tables(draw):
         table["subject_column"] = subject
     if draw(st.booleans()):
         table["drop_missing"] = draw(st.booleans())
+    ruled = st.lists(st.sampled_from(features), unique=True)
+    table["other"] = {
+        name: draw(st.sampled_from(table["levels"][name]))
+        for name in draw(ruled)
+        if name in table["levels"]
+    }
+    table["missing"] = {
+        name: draw(st.sampled_from(table["levels"].get(name) or table["bounds"][name]))
+        for name in draw(ruled)
+    }
     return table
 
 
@@ -181,6 +191,17 @@ def test_example():
         ("'ward' is the subject_column", {"subject_column": "ward"}),
         ("'outcome' is the subject_column", {"subject_column": "outcome"}),
         ("drop_missing is 'yes': write true", {"drop_missing": "yes"}),
+        ("other is 'a': give a table of columns", {"other": "a"}),
+        ("other of column 'ward' is 'z', which is not among", {"other": {"ward": "z"}}),
+        ("other of column 'ward' is \\['a'\\], which is not", {"other": {"ward": ["a"]}}),
+        ("other of column 'age' is 3, but it has no levels", {"other": {"age": 3}}),
+        ("missing is 'drop': give a table of columns", {"missing": "drop"}),
+        ("missing of column 'age' is 'a', which is no number", {"missing": {"age": "a"}}),
+        ("missing of column 'age' is nan, which is no", {"missing": {"age": float("nan")}}),
+        ("missing of column 'age' is True, which is no", {"missing": {"age": True}}),
+        ("missing of column 'age' is 121, beyond its bounds", {"missing": {"age": 121}}),
+        ("missing of column 'ward' is 'z', which is not among", {"missing": {"ward": "z"}}),
+        ("missing names the column 'who', which is no feature", {"missing": {"who": 3}}),
         ("both a range and classes", {"range": [0, 1]}),
         ("needs its classes", {"classes": None}),
         ("'outcome' of a binary task needs its classes", {"classes": None, "range": [0, 1]}),

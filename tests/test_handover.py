@@ -22,6 +22,7 @@ from handovers import (
     loaded_from_memory,
     own_test_rows,
     patients,
+    schema_file,
     silos_of,
     trained,
 )
@@ -32,7 +33,7 @@ from site_folders import make_coordinator, make_sites, proposal, run_in_one_proc
 import silodp
 from silodp.array_files import arrays_content, read_arrays
 from silodp.datasets import DataOptions, resolve
-from silodp.datasets.columns import Column, Encoder
+from silodp.datasets.columns import NO_LEVEL, Column, Encoder
 from silodp.datasets.preparation import Preparation, Scaling, preparation_of
 from silodp.datasets.split import train_test_split
 from silodp.datasets.target import Target
@@ -125,6 +126,23 @@ def test_rows_with_missing_values_are_left_out_as_in_training(tmp_path):
     nothing_known = frame.assign(score=np.nan)
     assert model.score(nothing_known) is None
     assert model.score(frame.drop(columns="score")) is None
+
+
+def test_odd_values_count_as_in_training(tmp_path):
+    frame = patients()
+    frame.loc[[3, 70], AGE] = np.nan
+    frame.loc[[5, 90], WARD] = "elsewhere"
+    schema = schema_file(tmp_path, range=[-20, 100])
+    rules = f'[other]\n{json.dumps(WARD)} = "y"\n[missing]\n{json.dumps(AGE)} = 40\n'
+    schema.write_text(f"{schema.read_text()}\n{rules}")
+    result = trained(frame, tmp_path, schema=schema)
+    mended = frame.fillna({AGE: 40}).replace({WARD: {"elsewhere": "y"}})
+    model, _ = same_as_the_run(result, tmp_path, mended)
+    assert model.predict(frame).values == model.predict(mended).values
+    odd = mended.astype(object)
+    odd.loc[3, AGE], odd.loc[5, WARD] = "unknown", "nowhere"
+    assert model.predict(odd).values == model.predict(mended).values
+    assert {AGE, WARD} <= model.text_columns
 
 
 def test_missing_values_are_refused_where_training_would_have(tmp_path):
@@ -542,6 +560,19 @@ names = st.text(min_size=1, max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
+def with_rules(column):
+    """The column as it is, or with rules for odd values."""
+    if not column.levels:
+        ruled = st.builds(Column, st.just(column.name), by_value=st.just(True),
+                          missing=st.none() | finite)  # fmt: skip
+    else:
+        place = st.none() | st.integers(NO_LEVEL, len(column.levels) - 1)
+        ruled = st.tuples(place, place).map(
+            lambda rules: replace(column, by_value=True, unlisted=rules[0], missing=rules[1])
+        )
+    return st.just(column) | ruled
+
+
 @st.composite
 def preparations(draw):
     texts = draw(st.lists(names, min_size=2, max_size=6, unique=True))
@@ -549,7 +580,9 @@ def preparations(draw):
     levels = st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple)
     encoder = Encoder(
         tuple(
-            Column(name, draw(levels), draw(st.booleans())) if draw(st.booleans()) else Column(name)
+            draw(with_rules(Column(name, draw(levels), draw(st.booleans()))))
+            if draw(st.booleans())
+            else draw(with_rules(Column(name)))
             for name in columns
         )
     )

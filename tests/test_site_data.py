@@ -16,6 +16,7 @@ import pytest
 
 from silodp.errors import SilodpError
 from silodp.sites.agreed_schema import agreed_schema, example
+from silodp.sites.findings import check_parts, look_at
 from silodp.sites.site_data import DataAtSite, data_at_site, load_records
 
 SCHEMA = agreed_schema(
@@ -183,44 +184,132 @@ def test_a_url_from_the_environment(tmp_path, monkeypatch):
     check_same_records(load(csv(tmp_path, rows())), load(source))
 
 
-# --- what is refused of any table
+# --- what is refused when a coordinator asks: what is wrong with the table as a whole
+
+
+@pytest.mark.parametrize("place", [csv, sqlite])
+@pytest.mark.parametrize(
+    ("words", "renamed"),
+    [
+        ("no column 'age', .* nearest is 'Age'", {"age": "Age"}),
+        ("no column 'ill'", {"ill": "sick"}),
+    ],
+)
+def test_bad_tables(tmp_path, place, words, renamed):
+    if place is sqlite:
+        pytest.importorskip("sqlalchemy")
+    refused(words, place(tmp_path, rows().rename(columns=renamed)))
+
+
+def test_files_that_are_none(tmp_path):
+    refused("does not exist: check", DataAtSite(folder=tmp_path, path=Path("none.csv")))
+    refused("does not end in .csv", DataAtSite(folder=tmp_path, path=Path("none.xlsx")))
+    refused("neither a path, nor a url", DataAtSite())
+    refused("neither a path, nor a url", DataAtSite(url="sqlite:///x.db"))
+    (tmp_path / "empty.csv").write_text("\n")
+    refused("is empty: give it a header", DataAtSite(folder=tmp_path, path=Path("empty.csv")))
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    refused("'a' is used more than once", DataAtSite(folder=tmp_path, path=Path("twice.csv")))
+    pytest.importorskip("pyarrow")
+    (tmp_path / "text.parquet").write_text("secret")
+    error = refused("cannot be read as Parquet", DataAtSite(tmp_path, path=Path("text.parquet")))
+    assert "secret" not in str(error.value)
+
+
+# --- what a person is told before consenting, and no coordinator ever
+
+
+def look(source, schema=SCHEMA):
+    return look_at("north", source, schema)
 
 
 @pytest.mark.parametrize("place", [csv, sqlite])
 @pytest.mark.parametrize(
     ("words", "change"),
     [
-        ("no column 'age', .* nearest is 'Age'", {"rename": {"age": "Age"}}),
-        ("no column 'ill'", {"rename": {"ill": "sick"}}),
-        ("column 'ward' holds 'z', which is not among its levels", {"ward": ["01", "z"] * 10}),
-        ("column 'ill' holds 'maybe', which", {"ill": ["no", "maybe"] * 10}),
-        ("10 in column 'age' of silo", {"age": [1.0, None] * 10}),
-        ("10 in column 'ill' of silo", {"ill": ["no", None] * 10}),
-        ("20 in column 'bmi' of silo", {"bmi": [None] * 20}),
-        ("one class only \\(no\\)", {"ill": ["no"] * 20}),
-        ("column 'age' holds '1', but numbers", {"age": [1, "old"] * 10}),
-        ("column 'age' holds '1,5', but numbers", {"age": ["1,5"] * 20}),
-        ("column 'age' holds '2020-01-31', but numbers", {"age": ["2020-01-31"] * 20}),
-        ("column 'age' holds 10 infinite", {"age": [1.0, float("inf")] * 10}),
+        ("column 'ward' has no row that fits \\('z'\\): .*'01', '2', 'x'", {"ward": ["z"] * 20}),
+        ("column 'ill' has no row that fits", {"ill": ["maybe"] * 20}),
+        ("column 'bmi' has no row that fits: store numbers", {"bmi": [None] * 20}),
+        ("column 'age' has no row that fits \\('1,5'\\)", {"age": ["1,5"] * 20}),
+        ("'age' has no row that fits \\('2020-01-31'\\)", {"age": ["2020-01-31"] * 20}),
     ],
 )
-def test_bad_tables(tmp_path, place, words, change):
+def test_tables_that_cannot_be_meant(tmp_path, place, words, change):
     if place is sqlite:
         pytest.importorskip("sqlalchemy")
-    if "rename" in change:
-        frame = rows().rename(columns=change["rename"])
-    else:
-        frame = rows().assign(**{column: pd.Series(values) for column, values in change.items()})
-    refused(words, place(tmp_path, frame))
+    source = place(tmp_path, rows().assign(**change))
+    with pytest.raises(SilodpError, match=words) as error:
+        look(source)
+    assert "'north'" in str(error.value)
+    load(source)  # which a coordinator may ask for
 
 
-def test_too_few(tmp_path):
-    refused("1 record, too few", csv(tmp_path, rows()[:1]))
-    refused("no rows", csv(tmp_path, rows()[:0]))
-    refused("does not exist: check", DataAtSite(folder=tmp_path, path=Path("none.csv")))
-    refused("does not end in .csv", DataAtSite(folder=tmp_path, path=Path("none.xlsx")))
-    refused("neither a path, nor a url", DataAtSite())
-    refused("neither a path, nor a url", DataAtSite(url="sqlite:///x.db"))
+@pytest.mark.parametrize("place", [csv, sqlite])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, []),
+        (
+            {"ward": ["01", "z"] * 10},
+            [("ward", "not among the levels ('z')", 10, "none of the levels")],
+        ),
+        ({"ill": ["no", "maybe"] * 10}, [("ill", "no target", 10, "the row is left out")]),
+        ({"age": [1.0, None] * 10}, [("age", "missing", 10, "50")]),
+        ({"ill": ["no", None] * 10}, [("ill", "no target", 10, "the row is left out")]),
+        ({"age": [1, "old"] * 10}, [("age", "no number ('old')", 10, "50")]),
+        ({"age": [1.0, float("inf")] * 10}, [("age", "above 100 (", 10, "100")]),
+        ({"bmi": [20, -7] * 10}, [("bmi", "below 10 (", 10, "10")]),
+        ({"smoker": [True, None] * 10}, [("smoker", "missing", 10, "none of the levels")]),
+    ],
+)
+def test_what_a_person_is_told(tmp_path, place, change, found):
+    if place is sqlite:
+        pytest.importorskip("sqlalchemy")
+    frame = rows().assign(**{column: pd.Series(v, dtype=object) for column, v in change.items()})
+    looked = look(place(tmp_path, frame))
+    told = [(one.column, one.rows, one.counts_as) for one in looked.findings]
+    assert told == [(column, count, counts_as) for column, _, count, counts_as in found]
+    for one, (_, what, _, _) in zip(looked.findings, found, strict=True):
+        assert one.what.startswith(what)
+        assert one.remedy
+    left_out = sum(one.rows for one in looked.findings if "left out" in one.counts_as)
+    assert (looked.rows, looked.usable) == (20, 20 - left_out)
+    federation = load(place(tmp_path, frame))
+    assert federation.train_counts + federation.test_counts == looked.usable
+
+
+def test_rules_of_the_schema_are_told(tmp_path):
+    frame = rows().assign(ward=["z", None] * 10, age=[None] * 20, smoker=[None, True] * 10)
+    schema = agreed(other={"ward": "x"}, missing={"age": 30, "ward": "2"}, drop_missing=True)
+    looked = look(csv(tmp_path, frame), schema)
+    assert [(one.column, one.counts_as) for one in looked.findings] == [
+        ("age", "30"),
+        ("smoker", "the row is left out"),
+        ("ward", "2"),
+        ("ward", "x"),
+    ]
+    assert looked.usable == 10
+
+
+def test_a_person_is_told_of_too_few(tmp_path):
+    for source in (csv(tmp_path, rows()[:0]), csv(tmp_path, rows()[:1].assign(ill="?"))):
+        with pytest.raises(SilodpError, match=r"no rows|no row that fits"):
+            look(source)
+        assert load(source).train_counts.tolist() == [0]
+    # Each column has some value, but no row has all.
+    frame = rows()[:2].assign(ill=[None, "yes"], age=[3, None])
+    source, schema = csv(tmp_path, frame), agreed(drop_missing=True)
+    with pytest.raises(SilodpError, match="no usable row"):
+        look(source, schema)
+    assert load(source, schema).train_counts.tolist() == [0]
+    for words, frame in (
+        ("no records left for training", rows()[:1]),
+        ("one class only \\(no\\)", rows().assign(ill="no")),
+    ):
+        alone = load(csv(tmp_path, frame))
+        with pytest.raises(SilodpError, match=words):
+            check_parts(alone)
+    check_parts(load(csv(tmp_path, rows())))
 
 
 def test_missing_values_can_be_dropped(tmp_path):
@@ -229,22 +318,101 @@ def test_missing_values_can_be_dropped(tmp_path):
     frame["smoker"] = [None, *frame.smoker[1:]]
     federation = load(csv(tmp_path, frame), agreed(drop_missing=True))
     assert federation.train_counts + federation.test_counts == 18
+    filled = agreed(drop_missing=True, missing={"age": 30})
+    federation = load(csv(tmp_path, frame), filled)
+    assert federation.train_counts + federation.test_counts == 19
     frame["age"] = None
-    refused("no row without missing", csv(tmp_path, frame), agreed(drop_missing=True))
+    federation = load(csv(tmp_path, frame), agreed(drop_missing=True))
+    assert federation.train_counts + federation.test_counts == 0
+
+
+def encoded(federation):
+    """Features of all records, in no order, as a dictionary of columns would name them."""
+    silo = federation.silos[0]
+    return sorted(np.concatenate([silo.train.x, silo.test.x]).tolist())
+
+
+def test_what_odd_values_count_as(tmp_path):
+    frame = rows()[:4].assign(ward=["z", None, "x", " x "], age=[None, "old", "1e400", " 50 "])
+    frame["smoker"] = [1, "0", "TRUE", 7]
+    frame["bmi"] = [30, "30.0", "nan", "-inf"]
+    names = list(load(csv(tmp_path, rows())).feature_names)
+    assert names[:4] == ["age", "bmi", "smoker=False", "smoker=True"]
+    assert encoded(load(csv(tmp_path, frame))) == sorted(
+        [
+            [0, 0, 0, 1, 0, 0, 0],
+            [0, 0, 1, 0, 0, 0, 0],
+            [1, 0, 0, 1, 0, 0, 1],
+            [0, -1, 0, 0, 0, 0, 1],
+        ]
+    )
+    schema = agreed(
+        other={"ward": "01", "smoker": True}, missing={"age": 100, "ward": "2", "bmi": 50}
+    )
+    assert encoded(load(csv(tmp_path, frame), schema)) == sorted(
+        [
+            [1, 0, 0, 1, 1, 0, 0],
+            [1, 0, 1, 0, 0, 1, 0],
+            [1, 1, 0, 1, 0, 0, 1],
+            [0, -1, 0, 1, 0, 0, 1],
+        ]
+    )
+
+
+def test_torn_rows_of_a_csv_file(tmp_path):
+    source = csv(tmp_path, rows())
+    whole = load(source)
+    text = (tmp_path / "records.csv").read_text().splitlines()
+    odd = ["a,b,c,d,e,f,g,h,i", "short", "", '"a, quoted",no,x,1,True,20,"who ""?"""']
+    content = "\n".join([text[0], odd[0], *text[1:], *odd[1:]]).encode()
+    (tmp_path / "records.csv").write_bytes(content + b"\n\xff\xfe,no,x,\x00,True,20,w\n")
+    looked = look(source)
+    assert (looked.rows, looked.usable) == (23, 22)
+    assert [one.rows for one in looked.findings if not one.column] == [1]
+    more = load(source)
+    assert len(all_records(more)) == 22
+    for record in all_records(whole).tolist():
+        assert record in all_records(more).tolist()
+    # Nobody can say where such a value ends; it is read to the end of the file.
+    (tmp_path / "records.csv").write_bytes(content + b'\n"never closed,no\nx,no,x,1,True,20,w')
+    assert len(all_records(load(source))) == 21
 
 
 def test_strange_types_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     source = DataAtSite(folder=tmp_path, path=Path("a.parquet"))
-    for words, change in (
-        ("'age' holds dates, but numbers", {"age": [datetime.date(2020, 1, 31)] * 20}),
-        ("'age' holds dates, but numbers", {"age": pd.to_datetime(["2020-01-31"] * 20)}),
-        ("'age' holds True, but numbers", {"age": [True, False] * 10}),
-        ("'ward' holds values of type ndarray", {"ward": [["x"], ["2"]] * 10}),
-        ("'ward' holds values of type bytes", {"ward": [b"x"] * 20}),
+    for column, values in (
+        ("age", [datetime.date(2020, 1, 31)] * 20),
+        ("age", pd.to_datetime(["2020-01-31"] * 20)),
+        ("age", [True, False] * 10),
+        ("age", [[1, 2]] * 20),
+        ("ward", [["x"], ["2"]] * 10),
+        ("ward", [b"x"] * 20),
+    ):
+        rows().assign(**{column: values}).to_parquet(tmp_path / "a.parquet", index=False)
+        with pytest.raises(SilodpError, match=f"column '{column}' has no row that fits"):
+            look(source)
+        silo = load(source).silos[0]
+        odd = [name.startswith(column) for name in load(source).feature_names]
+        assert not np.concatenate([silo.train.x, silo.test.x])[:, odd].any()
+
+
+def test_parquet_of_any_kind_of_number_or_word(tmp_path):
+    pytest.importorskip("pyarrow")
+    one = load(csv(tmp_path, rows()))
+    source = DataAtSite(folder=tmp_path, path=Path("a.parquet"))
+    for change in (
+        {"age": rows().age.astype("float32")},
+        {"age": rows().age.astype("float16")},
+        {"age": rows().age.astype("uint8")},
+        {"age": rows().age.map(decimal.Decimal)},
+        {"age": rows().age.astype(str)},
+        {"ward": rows().ward.astype("category")},
+        {"smoker": rows().smoker.astype(int)},
+        {"smoker": rows().smoker.astype(str).str.lower()},
     ):
         rows().assign(**change).to_parquet(tmp_path / "a.parquet", index=False)
-        refused(words, source)
+        check_same(one, load(source))
 
 
 # --- databases
@@ -267,7 +435,10 @@ def test_a_column_of_any_type(tmp_path):
         connection.execute(
             "create view v as select name, ill, ward, smoker, bmi, rowid from visits"
         )
-    refused("column 'age' holds 'old', but numbers", source)
+    ages = np.array(encoded(load(source)))[:, 0]
+    np.testing.assert_allclose(
+        np.sort(ages), np.sort([0.0 if i == 3 else i / 50 - 1 for i in range(1, 21)]), atol=1e-6
+    )
     mixed = "select ill, age, smoker, bmi, iif(rowid % 2, 2, 'x') as ward from v2"
     with closing(sqlite3.connect(tmp_path / "records.db")) as connection:
         connection.execute("create view v2 as select *, rowid from visits")
@@ -276,10 +447,8 @@ def test_a_column_of_any_type(tmp_path):
 
 
 def test_other_numbers_are_no_booleans(tmp_path):
-    refused(
-        "'smoker' holds '0', which is not among",
-        sqlite(tmp_path, rows().assign(smoker=[0, 2] * 10)),
-    )
+    federation = load(sqlite(tmp_path, rows().assign(smoker=[0, 2] * 10)))
+    assert set(map(tuple, np.array(encoded(federation))[:, 2:4])) == {(1, 0), (0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -288,7 +457,6 @@ def test_other_numbers_are_no_booleans(tmp_path):
         ("the query fails .*no such table: vists.*: mend the query", "select * from vists"),
         ("the query fails .*syntax error", "selct 1"),
         ("the query fails .*one statement", "select 1; select 2"),
-        ("the query returns no rows from sqlite", "select * from visits where age > 1000"),
         ("the query selects nothing", "begin"),
         ("the query fails .*readonly", "delete from visits"),
         ("the query fails .*readonly", "delete from visits returning *"),
@@ -300,6 +468,19 @@ def test_bad_queries(tmp_path, words, query):
     source = sqlite(tmp_path, rows(), query)
     refused(words, source)
     assert load(replace(source, query=QUERY)).train_counts.tolist() == [16]
+
+
+def test_a_query_without_rows(tmp_path):
+    source = sqlite(tmp_path, rows(), "select * from visits where age > 1000")
+    assert load(source).train_counts.tolist() == [0]
+    with pytest.raises(SilodpError, match="'north': the query's answer has no rows"):
+        look(source)
+
+
+def test_a_text_that_is_none_of_a_database(tmp_path):
+    query = "select age, bmi, smoker, ill, iif(age = 3, cast(x'ff78' as text), ward) as ward "
+    federation = load(sqlite(tmp_path, rows(), query + "from visits"))
+    assert len(all_records(federation)) == 20
 
 
 def test_the_order_of_an_answer_does_not_matter(tmp_path):
@@ -428,31 +609,37 @@ def test_postgres_with_gaps(postgres):
         "update visits set bmi = 'NaN' where age = 12",
     )
     source = DataAtSite(url=postgres, query="select * from visits order by name")
-    refused(
-        "1 in column 'age' of silo 'north', 2 in column 'bmi' of silo 'north', 1 in column",
-        source,
-    )
+    found = {one.column: one.rows for one in look(source).findings}
+    assert found == {"age": 1, "bmi": 2, "smoker": 1}
+    assert len(all_records(load(source))) == 20
     federation = load(source, agreed(drop_missing=True))
     assert federation.train_counts + federation.test_counts == 16
 
 
-def test_postgres_types_that_are_refused(postgres):
-    fill(postgres)
-    for words, select in (
-        ("'age' holds dates, but numbers", "born as age, bmi, ward, smoker, ill"),
-        ("'age' holds dates, but numbers", "seen as age, bmi, ward, smoker, ill"),
-        (
-            "'age' holds True, but numbers|'age' holds False",
-            "smoker as age, bmi, ward, smoker, ill",
-        ),
-        ("'age' holds 'no', but numbers", "ill as age, bmi, ward, smoker, ill"),
-        ("'age' holds ", "tags as age, bmi, ward, smoker, ill"),
-        ("'ward' holds values of type list", "age, bmi, tags as ward, smoker, ill"),
-        ("'ward' holds values of type dict", "age, bmi, more as ward, smoker, ill"),
-        ("'ward' holds values of type bytes", "age, bmi, raw as ward, smoker, ill"),
-        ("'ward' holds values of type date", "age, bmi, born as ward, smoker, ill"),
+def test_postgres_types_that_nobody_means(postgres):
+    """Also dates that Python does not know, at which the driver would stop."""
+    fill(
+        postgres,
+        None,
+        "update visits set born = '12000-01-01' where age = 3",
+        "update visits set born = '4000-01-01 BC' where age = 6",
+        "update visits set seen = '20000-01-01' where age = 9",
+    )
+    for column, select in (
+        ("age", "born as age, bmi, ward, smoker, ill"),
+        ("age", "seen as age, bmi, ward, smoker, ill"),
+        ("age", "smoker as age, bmi, ward, smoker, ill"),
+        ("age", "ill as age, bmi, ward, smoker, ill"),
+        ("age", "tags as age, bmi, ward, smoker, ill"),
+        ("ward", "age, bmi, tags as ward, smoker, ill"),
+        ("ward", "age, bmi, more as ward, smoker, ill"),
+        ("ward", "age, bmi, raw as ward, smoker, ill"),
+        ("ward", "age, bmi, born as ward, smoker, ill"),
     ):
-        refused(words, DataAtSite(url=postgres, query=f"select {select} from visits order by name"))
+        source = DataAtSite(url=postgres, query=f"select {select} from visits order by name")
+        with pytest.raises(SilodpError, match=f"column '{column}' has no row that fits"):
+            look(source)
+        assert len(all_records(load(source))) == 20
 
 
 def test_postgres_is_read_only(postgres):

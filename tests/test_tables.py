@@ -448,6 +448,89 @@ def test_level_outside_the_declared(tmp_path):
     assert "'ward' holds 'c'" in message
 
 
+RULES = {
+    "levels": {"ward": ["a", "b", "c", "rest"]},
+    "bounds": {"age": (0, 120), "bmi": (10, 60)},
+    "target_range": (0, 100),
+    "ignore": ["ill", "smoker"],
+    "other": {"ward": "rest"},
+    "missing": {"age": 60, "ward": "a"},
+}
+
+
+def all_features(federation):
+    return sorted(
+        row
+        for silo in federation.silos
+        for part in (silo.train, silo.test)
+        for row in part.x.tolist()
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_declared_rules_for_odd_values(tmp_path, kind):
+    """Each is as if the table held what the rule says; and all the others stay."""
+    odd = people().astype(object)
+    odd.loc[0, ["age", "ward"]] = [None, "z"]
+    odd.loc[1, ["age", "ward"]] = ["old", None]
+    odd.loc[2, "age"] = "inf"
+    mended = people()
+    mended.loc[0, ["age", "ward"]] = [60, "rest"]
+    mended.loc[1, ["age", "ward"]] = [60, "a"]
+    mended.loc[2, "age"] = 120
+
+    def path(frame):
+        if kind == "csv":
+            return csv(tmp_path, frame)
+        pytest.importorskip("pyarrow")
+        frame = frame.assign(age=frame.age.map(lambda v: None if v is None else str(v)))
+        frame.to_parquet(tmp_path / "people.parquet", index=False)
+        return tmp_path / "people.parquet"
+
+    one, other = load(path(odd), **RULES), load(path(mended), **RULES)
+    assert one.uncovered == ()
+    np.testing.assert_allclose(all_features(one), all_features(other), atol=1e-6)
+    # Without a rule they are refused, as ever.
+    strict = {**RULES, "other": {}, "missing": {"age": 60}}
+    refused("missing: 1 in column 'ward' of silo", path(odd), **strict)
+    refused("'z', which is not among .*\\[other\\]", path(odd), **strict, drop_missing=True)
+    refused("missing: 1 in column 'bmi'", path(odd.assign(bmi=[None, *odd.bmi[1:]])), **RULES)
+    dropped = load(path(odd.assign(bmi=[None, *odd.bmi[1:]])), **RULES, drop_missing=True)
+    assert len(all_features(dropped)) == 39
+
+
+def test_rules_of_a_schema_file(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        """
+        [levels]
+        ward = ["a", 1]
+        [bounds]
+        age = [0, 120]
+        [other]
+        ward = 1
+        [missing]
+        ward = "a"
+        age = 60
+        bmi = 25.5
+        """
+    )
+    schema = read_schema(path)
+    assert schema.other == {"ward": "1"}
+    assert schema.missing == {"ward": "a", "age": 60, "bmi": 25.5}
+    refused(
+        "other of column 'ward' is '1', which is not among its levels",
+        csv(tmp_path, people()),
+        schema=path,
+        levels={"ward": ["a", "b"]},
+    )
+    refused(
+        "missing names the column 'bmi', which is not there",
+        csv(tmp_path, people().drop(columns="bmi")),
+        schema=path,
+    )
+
+
 def test_declared_levels_make_a_category_of_numbers(tmp_path):
     frame = people()
     frame["ward"] = ["01", "02"] * 20
@@ -507,6 +590,14 @@ def test_read_schema(tmp_path):
         ("[target]\nrange = 5", "is not a range"),
         ("[target]\nclasses = 'ab'", "target classes"),
         ("[target]\nrange = [0, 1]\nclasses = [1, 2]", "both a range and classes"),
+        ("other = 3", "'other' is not a section"),
+        ("[other]\na = 'x'", "other of column 'a' is 'x', but it has no levels"),
+        (
+            "[levels]\na = [1, 2]\n[missing]\na = 3",
+            "missing of column 'a' is 3, which is not among",
+        ),
+        ("[missing]\na = 'x'", "missing of column 'a' is 'x', which is no number"),
+        ("[bounds]\na = [0, 1]\n[missing]\na = 3", "beyond its bounds"),
         ("ignore = 'a'", "'ignore'"),
         ("[levels", "not valid TOML"),
     ],
@@ -769,7 +860,7 @@ def test_encoding_can_be_undone(rows):
 def test_rows_are_encoded_one_by_one(data):
     rows = data.draw(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), min_size=2))
     frame = pd.DataFrame([(ward, age % 1000) for ward, age in rows], columns=["ward", "age"])
-    encoder, undeclared = make_encoder({"silo": frame}, ["ward", "age"], {})
+    encoder, undeclared = make_encoder({"silo": frame}, ["ward", "age"], Schema())
     assert undeclared == ("ward",)
     whole = encoder.encode("silo", frame)
     cut = data.draw(st.integers(1, len(rows) - 1))

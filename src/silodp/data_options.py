@@ -32,6 +32,8 @@ class DataOptions:
       ignore: columns to leave out (tables).
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
+      other: of category columns, the level that takes what is not among the levels (tables).
+      missing: of columns, the number or level that a missing value counts as (tables).
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
       silos: how many silos to make (synthetic, mnist, digits, cifar10).
@@ -63,6 +65,8 @@ class DataOptions:
     ignore: Sequence[str] | None = None
     levels: Mapping[str, Sequence] | None = None
     bounds: Mapping[str, tuple[float, float]] | None = None
+    other: Mapping[str, str] | None = None
+    missing: Mapping[str, float | str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
     silos: int | None = None

@@ -96,6 +96,8 @@ class Federation:
         They take a quarter of the memory, and become numbers where a model uses them.
       class_names: of a classification, in the order of the labels, where they have names.
       feature_names: of one record's features, flattened, where they have names.
+      may_be_empty: silos may hold no records, or records of one class only. For a site that has
+        promised to answer: to refuse its records would tell of them.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Federation:
     pixels: tuple[float, float] | None = None
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    may_be_empty: bool = False
 
     def __post_init__(self):
         silos = tuple(
@@ -311,12 +314,12 @@ def _check_records(federation: Federation, silo: str, part: str, records: Record
             f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
             "[records, features...] and y [records], with as many records."
         )
-    if len(records) == 0:
+    if len(records) == 0 and not federation.may_be_empty:
         raise SilodpError(
             f"{where} has no records: leave the silo out, or give it records"
             + (" (or a larger test fraction)." if part == "test" else ".")
         )
-    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape:
+    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape[1:]:
         raise SilodpError(
             f"{where} x has records of shape {records.x.shape[1:]}, but silo "
             f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "
@@ -371,7 +374,7 @@ def _check_classes(federation: Federation, silo: Silo) -> None:
                 f"Silo {silo.name!r}: {part} y holds the label {strange[0]:g}, but a "
                 f"{federation.task} task here takes {allowed}: encode the labels so."
             )
-    if len(np.unique(silo.train.y)) < 2:
+    if len(np.unique(silo.train.y)) < 2 and not federation.may_be_empty:
         raise SilodpError(
             f"Silo {silo.name!r}: train y holds one class only ({silo.train.y[0]:g}): a classifier "
             "cannot be trained on it; leave the silo out or give it records of another class."

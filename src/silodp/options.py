@@ -153,7 +153,9 @@ class RunOptions:
         None, "Drop rows with missing values (tables), images without a label (adni)."
     )
     schema: Path | None = _option(
-        None, "TOML file declaring a table's levels, bounds and target, or images' classes."
+        None,
+        "TOML file declaring a table's levels, bounds, rules for odd values and target, or images' "
+        "classes.",
     )
     silos: int | None = _option(None, "How many silos to make (synthetic, mnist, digits, cifar10).")
     rotations: int | None = _option(

@@ -100,7 +100,8 @@ def check_finite(result: Result) -> None:
 def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.ndarray:
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
     counts = np.stack([one.test_counts for one in federations])  # [seeds, silos]
-    return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+    # A site may have none; its metric is then no number.
+    return (by_silo * (counts / np.maximum(1, counts.sum(axis=1, keepdims=True)))).sum(axis=-1)
 
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from silodp.whole_sums import WholeSum, linear_block_whole_sum, one_by_one_whole
 
 
 def largest_subject(records: Records) -> int:
-    """The most records that one subject has."""
-    return int(np.bincount(_subject_of(records)).max())
+    """The most records that one subject has; 1 if there is none."""
+    return int(np.bincount(_subject_of(records)).max(initial=1))
 
 
 def blocks_of(

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -14,6 +14,9 @@ from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
+
+if TYPE_CHECKING:
+    from silodp.sites.findings import Looked
 
 app = typer.Typer(
     help="Runs a site of a federation: its records, policy and ledger stay with it.",
@@ -134,7 +137,10 @@ def consent(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Checks the data against a proposal, shows what it would spend, and asks for consent."""
+    """Shows what does not fit a proposal's schema and what it would spend, and asks for consent.
+
+    This is the time to look: once consent is given, no record is refused any more.
+    """
     _ask(folder, proposal, yes)
 
 
@@ -144,6 +150,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.json_values import plain
     from silodp.planning import describe_plans
     from silodp.sites.consents import consent
+    from silodp.sites.findings import check_parts, look_at
     from silodp.sites.job_at_site import plan_of
     from silodp.sites.site_files import read_site
     from silodp.sites.site_setup import proposal_at, spent_so_far
@@ -151,7 +158,10 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     proposal = proposal_at(folder, path)
     console = answers(soft_wrap=True)
     with notes().status("Reading the records and working out the plan..."):
-        prepared = plan_of(read_site(folder), proposal)
+        config = read_site(folder)
+        looked = look_at(config.site, config.data, proposal.schema)
+        prepared = plan_of(config, proposal)
+        check_parts(prepared.federations[0])
         account = account_of(prepared)
         if account is not None:
             account.check()
@@ -166,9 +176,10 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     silo = prepared.federations[0].silos[0]
     console.print(
         f"{safe(proposal.name)}: {len(proposal.sites)} sites, method {safe(asked.method)}, model "
-        f"{safe(asked.model or '')}. The table fits the schema: {len(silo.train)} records for "
-        f"training, {len(silo.test)} for testing. Nothing was sent."
+        f"{safe(asked.model or '')}. Of {looked.rows} rows, {len(silo.train)} are for training and "
+        f"{len(silo.test)} for testing. Nothing was sent."
     )
+    _print_findings(looked)
     print_plan(plain(content))
     if account is not None:
         plan, policy = prepared.plans[0][0], prepared.policies[0][0]
@@ -188,6 +199,25 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         return
     consent(folder, proposal)
     console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
+
+
+def _print_findings(looked: "Looked") -> None:
+    """What is odd about the records: nothing of it is refused later, so that it is said now."""
+    console = answers(soft_wrap=True)
+    if not looked.findings:
+        console.print("Every value fits the schema.")
+        return
+    title = f"What does not fit the schema (of {looked.rows} rows, {looked.usable} are used)"
+    table = Table("column", "what", "rows", "counts as", "remedy", title=title)
+    for one in looked.findings:
+        table.add_row(
+            safe(one.column), safe(one.what), str(one.rows), safe(one.counts_as), safe(one.remedy)
+        )
+    console.print(table)
+    console.print(
+        "This is for the site alone: the coordinator is not told, and no record will be refused "
+        "because of it. Mend the records before consenting if it is not as it should be."
+    )
 
 
 @app.command("start")
@@ -271,12 +301,12 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
     table = Table("job", "method", "metric", "test", "epsilon", "model")
     table.columns[5].overflow = "fold"
     for one in found:
-        epsilon = one["epsilon"]
+        epsilon, test = one["epsilon"], one["test"]
         table.add_row(
             safe(one["job"]),
             safe(one["method"]),
             one["metric"],
-            f"{one['test']:.5g}",
+            "no test records" if test is None else f"{test:.5g}",
             epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
             safe(one["model"]),
         )

@@ -1,14 +1,15 @@
 """Columns of a table as numbers: number columns as they are, category columns one-hot.
 
 An encoder is made once from the declarations and the tables of all silos; after that it is a pure
-function of rows, so that new rows can be encoded in the same way.
+function of rows, so that new rows can be encoded in the same way. Columns with a rule for odd
+values, and all columns of a site, are read value by value (see `by_value`); else a value that does
+not fit is refused.
 """
 
 import datetime
 import decimal
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,17 +17,26 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from silodp.datasets.schema import level_text
+from silodp.datasets.by_value import (
+    LARGEST,
+    MISSING,
+    UNLISTED,
+    WHOLE_ENDING,
+    numbers_of,
+    places_of,
+    plain_number,
+)
+from silodp.datasets.schema import Schema, level_text
 from silodp.datasets.table_files import Frames, in_order, values_of
 from silodp.errors import SilodpError
 
 # More levels than this look like names or numbers of persons, which should not be features.
 MAX_LEVELS = 100
-LARGEST = float(np.finfo(np.float32).max)
+# The place of a value that counts as none of the levels: all its features are 0.
+NO_LEVEL = -1
 DATE_LIKE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T].*)?|\d{1,2}([/.])\d{1,2}\2\d{2,4}( .*)?")
 # Also as people write them: 1,5 and 1 234 and 20%.
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
-WHOLE_ENDING = re.compile(r"(?<=\d)\.0+$")  # of a whole number that was stored as a decimal
 
 Kind = Literal["number", "category"]
 
@@ -35,12 +45,24 @@ Kind = Literal["number", "category"]
 class Column:
     """A feature column: numbers, or (if it has levels) one of a list of categories.
 
-    `declared` says whether the levels were, or were taken from the records.
+    Attributes:
+      name: of the column.
+      levels: of a category.
+      declared: whether the levels were, or were taken from the records.
+      by_value: each value is read by itself, whatever the others and the type of the column are;
+        what is no number where numbers belong counts as missing.
+      unlisted: by value: the place of the level that takes what is not listed, or NO_LEVEL; if it
+        is None, such a value is refused.
+      missing: by value: the number (or place of the level, or NO_LEVEL) that a missing value counts
+        as; None where rows with one are left out or refused.
     """
 
     name: str
     levels: tuple[str, ...] = ()
     declared: bool = False
+    by_value: bool = False
+    unlisted: int | None = None
+    missing: float | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -50,9 +72,37 @@ class Column:
     def encode(self, silo: str, values: pd.Series) -> np.ndarray:
         """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories."""
         if not self.levels:
-            return numbers(silo, self.name, values)[:, None]
-        chosen = category_numbers(silo, self.name, values, self.levels)
-        return np.eye(len(self.levels))[chosen]
+            return self._numbers(silo, values)[:, None]
+        # Below the levels, a row for NO_LEVEL.
+        return np.eye(len(self.levels) + 1, len(self.levels))[self._places(silo, values)]
+
+    def lacks(self, values: pd.Series) -> np.ndarray:
+        """[rows]: whether a value is missing and no rule says what it counts as."""
+        if not self.by_value:
+            return values.isna().to_numpy(bool)
+        if self.missing is not None:
+            return np.zeros(len(values), bool)
+        if not self.levels:
+            return np.isnan(numbers_of(values))
+        return places_of(values, self.levels) == MISSING
+
+    def _numbers(self, silo: str, values: pd.Series) -> np.ndarray:
+        if not self.by_value:
+            return numbers(silo, self.name, values)
+        array = numbers_of(values)
+        return array if self.missing is None else np.where(np.isnan(array), self.missing, array)
+
+    def _places(self, silo: str, values: pd.Series) -> np.ndarray:
+        if not self.by_value:
+            return category_numbers(silo, self.name, values, self.levels)
+        places = places_of(values, self.levels)
+        if self.unlisted is None and (unlisted := places == UNLISTED).any():
+            raise not_among(silo, self.name, values.to_numpy()[unlisted][0], self.levels)
+        for odd, counts_as in ((UNLISTED, self.unlisted), (MISSING, self.missing)):
+            if counts_as is not None:
+                places[places == odd] = counts_as
+        assert (places >= NO_LEVEL).all()  # rows that lack a value were left out
+        return places
 
 
 @dataclass(frozen=True)
@@ -73,26 +123,58 @@ class Encoder:
             [not column.levels for column in self.columns for _ in column.feature_names]
         )
 
+    def lacks(self, frame: pd.DataFrame) -> np.ndarray:
+        """[rows, columns]: which values are missing, and no rule says what they count as."""
+        return np.stack([c.lacks(values_of(frame, c.name)) for c in self.columns], axis=1)
+
     def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
-        """[rows, features] of a table that has these columns and no missing value."""
+        """[rows, features] of a table that has these columns and lacks no value."""
         parts = [column.encode(silo, values_of(frame, column.name)) for column in self.columns]
         return np.concatenate(parts, axis=1)
 
 
 def make_encoder(
-    frames: Frames, names: list[str], levels: Mapping[str, tuple[str, ...]]
+    frames: Frames, names: list[str], schema: Schema, *, total: bool = False, drop: bool = False
 ) -> tuple[Encoder, tuple[str, ...]]:
-    """The encoder, and the category columns whose levels had to be taken from the records."""
+    """The encoder, and the category columns whose levels had to be taken from the records.
+
+    Args:
+      frames: of each silo.
+      names: of the feature columns.
+      schema: what is declared about them.
+      total: whether every value has to be encoded, so that none can be refused: what no rule of the
+        schema is for then counts as the middle of the bounds, or as no level.
+      drop: whether rows that lack a value are left out, unless a rule of the schema is for it.
+    """
     columns, undeclared = [], []
     for name in names:
-        if name in levels:
-            columns.append(Column(name, levels[name], declared=True))
+        if total or name in schema.levels or name in schema.missing:
+            columns.append(_declared_column(name, schema, total, drop))
         elif kind_of(frames, name, "its levels") == "number":
             columns.append(Column(name))
         else:
             columns.append(Column(name, united_levels(frames, name, "its levels")))
             undeclared.append(name)
     return Encoder(tuple(columns)), tuple(undeclared)
+
+
+def _declared_column(name: str, schema: Schema, total: bool, drop: bool) -> Column:
+    levels, other = schema.levels.get(name, ()), schema.other.get(name)
+    missing, unlisted = schema.missing.get(name), None
+    if isinstance(missing, str):
+        missing = levels.index(missing)
+    if other is not None:
+        unlisted = levels.index(other)
+    elif total and levels:
+        unlisted = NO_LEVEL
+    by_value = total or missing is not None or unlisted is not None
+    if missing is None and total and not drop:
+        missing = NO_LEVEL if levels else _middle(*schema.bounds[name])
+    return Column(name, levels, bool(levels), by_value, unlisted, missing)
+
+
+def _middle(low: float, high: float) -> float:
+    return low / 2 + high / 2  # the sum of the two might be beyond all numbers
 
 
 def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
@@ -135,14 +217,20 @@ def category_numbers(
     places = []
     for text in texts:
         # A CSV file may spell a declared 1 as 1.0.
-        found = place.get(text, place.get(_plain_number(text)))
+        found = place.get(text, place.get(plain_number(text)))
         if found is None:
-            raise SilodpError(
-                f"Silo {silo!r}: column {name!r} holds {text!r}, which is not among its levels "
-                f"({', '.join(levels)}): mend the value, or declare it."
-            )
+            raise not_among(silo, name, text, levels)
         places.append(found)
     return np.array(places, dtype=np.int64)[codes]
+
+
+def not_among(silo: str, name: str, value: object, levels: tuple[str, ...]) -> SilodpError:
+    """What to say of a value that is none of the levels, where no rule takes it."""
+    return SilodpError(
+        f"Silo {silo!r}: column {name!r} holds {value!r}, which is not among its levels "
+        f"({', '.join(levels)}): mend the value, declare it, or declare a level for all others (in "
+        "a schema: under [other])."
+    )
 
 
 def owner_numbers(
@@ -280,7 +368,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _plain_number(text: str) -> str:
-    return level_text(float(text)) if _is_number(text) else text

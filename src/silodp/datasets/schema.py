@@ -8,6 +8,13 @@ ward = ["north", "south"]
 [bounds]                           # lowest and highest value of a number column
 age = [0, 120]
 
+[other]                            # the level that takes whatever is not listed; else it is refused
+ward = "south"
+
+[missing]                          # what a missing value counts as; else it is refused, or the row
+age = 50                           # is left out (drop_missing)
+ward = "north"
+
 [target]                           # one of the two
 range = [0, 100]
 classes = ["no", "yes"]
@@ -16,7 +23,7 @@ classes = ["no", "yes"]
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +38,8 @@ class Schema:
     ignore: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    other: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, float | str] = field(default_factory=dict)
     target_range: tuple[float, float] | None = None
     classes: tuple[str, ...] | None = None
 
@@ -56,8 +65,9 @@ def read_schema(path: Path) -> Schema:
     except ValueError as error:  # both bad TOML and bad UTF-8
         raise SilodpError(f"Schema {path} is not valid TOML ({error}): mend it there.") from error
     where = f"Schema {path}"
-    known_keys(where, document, ("ignore", "levels", "bounds", "target"))
-    for section in ("levels", "bounds", "target"):
+    sections = ("levels", "bounds", "other", "missing", "target")
+    known_keys(where, document, ("ignore", *sections))
+    for section in sections:
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
@@ -67,6 +77,8 @@ def read_schema(path: Path) -> Schema:
         ignore=document.get("ignore"),
         levels=document.get("levels"),
         bounds=document.get("bounds"),
+        other=document.get("other"),
+        missing=document.get("missing"),
         target_range=target.get("range"),
         classes=target.get("classes"),
     )
@@ -78,23 +90,32 @@ def schema_of(options: DataOptions) -> Schema:
     given = checked_schema(
         "Data options",
         ignore=options.ignore,
-        levels=options.levels,
-        bounds=options.bounds,
+        levels={**filed.levels, **(options.levels or {})},
+        bounds={**filed.bounds, **(options.bounds or {})},
+        other={**filed.other, **(options.other or {})},
+        missing={**filed.missing, **(options.missing or {})},
         target_range=options.target_range,
         classes=options.classes,
     )
     target = given if given.target_range or given.classes else filed
-    return Schema(
+    return replace(
+        given,
         ignore=tuple(dict.fromkeys((*filed.ignore, *given.ignore))),
-        levels={**filed.levels, **given.levels},
-        bounds={**filed.bounds, **given.bounds},
         target_range=target.target_range,
         classes=target.classes,
     )
 
 
 def checked_schema(
-    where: str, *, ignore: Any, levels: Any, bounds: Any, target_range: Any, classes: Any
+    where: str,
+    *,
+    ignore: Any,
+    levels: Any,
+    bounds: Any,
+    target_range: Any,
+    classes: Any,
+    other: Any = None,
+    missing: Any = None,
 ) -> Schema:
     """A schema from plain values, each of which is checked."""
     if target_range is not None and classes is not None:
@@ -102,15 +123,25 @@ def checked_schema(
             f"{where}: the target has both a range and classes: declare the range for regression, "
             "or the classes for classification."
         )
+    levels = {
+        column: _levels(f"{where}: levels of column {column!r}", values)
+        for column, values in (levels or {}).items()
+    }
+    bounds = {
+        column: _range(f"{where}: bounds of column {column!r}", values)
+        for column, values in (bounds or {}).items()
+    }
     return Schema(
         ignore=_names(where, ignore),
-        levels={
-            column: _levels(f"{where}: levels of column {column!r}", values)
-            for column, values in (levels or {}).items()
+        levels=levels,
+        bounds=bounds,
+        other={
+            column: _level(f"{where}: other of column {column!r}", value, levels.get(column, ()))
+            for column, value in (other or {}).items()
         },
-        bounds={
-            column: _range(f"{where}: bounds of column {column!r}", values)
-            for column, values in (bounds or {}).items()
+        missing={
+            column: _counts_as(where, column, value, levels, bounds)
+            for column, value in (missing or {}).items()
         },
         target_range=None
         if target_range is None
@@ -145,6 +176,42 @@ def _levels(where: str, values: Any) -> tuple[str, ...]:
     if len(texts) < 2 or len(set(texts)) < len(texts):
         raise SilodpError(f"{where} are {list(values)!r}: give at least two, and each one once.")
     return texts
+
+
+def _level(where: str, value: Any, levels: tuple[str, ...]) -> str:
+    if not levels:
+        raise SilodpError(f"{where} is {value!r}, but it has no levels: declare them.")
+    text = level_text(value) if isinstance(value, str | int | float) else None
+    if text not in levels:
+        raise SilodpError(
+            f"{where} is {value!r}, which is not among its levels ({', '.join(levels)}): give one "
+            "of them, or add it there."
+        )
+    return text
+
+
+def _counts_as(
+    where: str,
+    column: str,
+    value: Any,
+    levels: Mapping[str, tuple[str, ...]],
+    bounds: Mapping[str, tuple[float, float]],
+) -> float | str:
+    """What a missing value of the column counts as: one of its levels, or a number."""
+    where = f"{where}: missing of column {column!r}"
+    if column in levels:
+        return _level(where, value, levels[column])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        raise SilodpError(
+            f"{where} is {value!r}, which is no number: give one, or declare the column's levels "
+            "if it is a category."
+        )
+    low, high = bounds.get(column, (-math.inf, math.inf))
+    if not low <= value <= high:
+        raise SilodpError(
+            f"{where} is {value!r}, beyond its bounds {[low, high]!r}: give a number within them."
+        )
+    return float(value)
 
 
 def _range(where: str, values: Any) -> tuple[float, float]:

@@ -183,12 +183,16 @@ def split_silo(
     *,
     time: np.ndarray | None = None,
     group: np.ndarray | None = None,
+    may_be_empty: bool = False,
 ) -> tuple[Records, Records]:
-    """The training records, thinned to `density`, and the test records; neither may be empty.
+    """The training records, thinned to `density`, and the test records.
 
-    `time` and `group` are as in `split_records`.
+    `time` and `group` are as in `split_records`. Neither part may be empty, unless `may_be_empty`:
+    where a refusal would tell how many records there are.
     """
     train, test = split_records(records, test_fraction, seed, time=time, group=group)
+    if may_be_empty:
+        return train, test
     if not len(train) or not len(test):
         count, unit = _what_is_split(records, time, group)
         raise SilodpError(

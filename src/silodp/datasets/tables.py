@@ -9,8 +9,10 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from silodp.choices import Task
+from silodp.datasets.by_value import name_of
 from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
 from silodp.datasets.preparation import (
     Preparation,
@@ -37,7 +39,7 @@ TAKES = frozenset(
     {
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
         *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
-        "test_fraction",
+        *("other", "missing", "test_fraction"),
     }
 )
 # Columns that say something of a record, and so are no features.
@@ -48,7 +50,8 @@ NO_FEATURES = ("subject_column", "time_column", "group_column")
 class Table:
     """All silos' rows as numbers, before they are split and scaled.
 
-    `times` and `groups` hold each silo's, by its name, where the split goes by them.
+    `times` and `groups` hold each silo's, by its name, where the split goes by them. `total` says
+    that no records may be refused, however few or alike they are: see `table_of_frames`.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Table:
     notes: tuple[str, ...]
     times: dict[str, np.ndarray] = field(default_factory=dict)
     groups: dict[str, np.ndarray] = field(default_factory=dict)
+    total: bool = False
 
     @property
     def preprocess(self) -> str:
@@ -120,7 +124,8 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
 def text_columns(options: DataOptions) -> set[str]:
     """The columns that are to be read as they are written, so that "007" is not 7."""
     schema = schema_of(options)
-    as_text = set(schema.levels)
+    # Where values are read one by one, pandas' guess at the type of all must not come before.
+    as_text = {*schema.levels, *schema.missing}
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
     # The number of a subject or group is a name: "007" is not "7".
@@ -131,7 +136,12 @@ def text_columns(options: DataOptions) -> set[str]:
 
 
 def table_of_frames(
-    name: str, frames: Frames, options: DataOptions, *, where: object = None
+    name: str,
+    frames: Frames,
+    options: DataOptions,
+    *,
+    where: object = None,
+    total: bool = False,
 ) -> Table:
     """Checks and encodes the rows of every silo, wherever they came from.
 
@@ -140,6 +150,8 @@ def table_of_frames(
       frames: of each silo, all with the same columns.
       options: what the columns are for.
       where: what errors name as the place of a table; by default its name.
+      total: whether no row may be refused: each one by itself is encoded or left out, since a
+        refusal would tell of it. Everything must be declared then; see `usable_rows`.
     """
     where = name if where is None else where
     schema = schema_of(options)
@@ -148,10 +160,18 @@ def table_of_frames(
     assert options.target is not None  # _feature_columns has refused that
     used = [*features, options.target, *_no_features(options)]
     frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
-    frames = _without_missing(frames, drop=bool(options.drop_missing))
-    encoder, undeclared = make_encoder(frames, features, schema.levels)
+    drop = bool(options.drop_missing)
+    if not total:
+        frames = _without_missing(frames, schema, drop)
+    encoder, undeclared = make_encoder(frames, features, schema, total=total, drop=drop)
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
+    if total:
+        records = {
+            silo: _records_by_value(silo, frame, encoder, target, options.subject_column)
+            for silo, frame in frames.items()
+        }
+        return Table(name, records, encoder, target, schema, (), total=True)
     records, times, groups = {}, {}, {}
     for silo, frame in frames.items():
         subject = None
@@ -177,6 +197,38 @@ def table_of_frames(
     return Table(name, records, encoder, target, schema, tuple(notes), times, groups)
 
 
+def usable_rows(
+    frame: pd.DataFrame, encoder: Encoder, target: Target, subject_column: str | None
+) -> np.ndarray:
+    """[rows]: which rows can be learned from, each looked at by itself.
+
+    Left out is a row without a target that is one, without a name of whom it is about where that is
+    asked for, or with a missing value that no rule is for.
+    """
+    usable = target.usable(values_of(frame, target.name)) & ~encoder.lacks(frame).any(axis=1)
+    if subject_column is not None:
+        named = [name_of(value) is not None for value in values_of(frame, subject_column)]
+        usable &= np.array(named, bool)
+    return usable
+
+
+def _records_by_value(
+    silo: str, frame: pd.DataFrame, encoder: Encoder, target: Target, subject_column: str | None
+) -> Records:
+    """The rows that are usable: what becomes of each does not hang on any other.
+
+    So two tables that differ in a row give records that differ in one at most, which is what
+    epsilon is about. (Numbers of subjects are names without meaning: nothing goes by them.)
+    """
+    frame = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, subject_column))]
+    subject = None
+    if subject_column is not None:
+        names = [str(name_of(value)) for value in values_of(frame, subject_column)]
+        subject = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+    y = target.encode_by_value(values_of(frame, target.name))
+    return Records(encoder.encode(silo, frame), y, subject)
+
+
 def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
     """Splits each silo (by chance: with the same seed), then scales features and target."""
     preprocess = options.preprocess or table.preprocess
@@ -192,8 +244,10 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
             options.density,
             time=table.times.get(name),
             group=table.groups.get(name),
+            may_be_empty=table.total,
         )
-        _check_classes(table.target, name, train.y)
+        if not table.total:
+            _check_classes(table.target, name, train.y)
         preparation = Preparation(
             table.encoder,
             _scaling(table, train.x, preprocess),
@@ -226,6 +280,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
         class_names=target.classes,
         feature_names=table.encoder.feature_names,
+        may_be_empty=table.total,
     )
 
 
@@ -292,7 +347,7 @@ def _feature_columns(
     check_column(where, frame, target, "target")
     for column in _no_features(options):
         check_column(where, frame, column, role_of[column])
-    for option in ("ignore", "levels", "bounds"):
+    for option in ("ignore", "levels", "bounds", "missing"):
         for column in getattr(schema, option):
             check_column(where, frame, column, option)
             if column == target:
@@ -320,11 +375,13 @@ def _feature_columns(
     return features
 
 
-def _without_missing(frames: Frames, drop: bool) -> Frames:
+def _without_missing(frames: Frames, schema: Schema, drop: bool) -> Frames:
+    """The rows that lack no value, but for columns in which the schema says what it counts as."""
+    without_rule = [name for name in next(iter(frames.values())) if name not in schema.missing]
     missing = [
         f"{count} in column {column!r} of silo {silo!r}"
         for silo, frame in frames.items()
-        for column, count in frame.isna().sum().items()
+        for column, count in frame[without_rule].isna().sum().items()
         if count
     ]
     if not missing:
@@ -332,10 +389,11 @@ def _without_missing(frames: Frames, drop: bool) -> Frames:
     if not drop:
         more = f" and {len(missing) - 5} columns more" if len(missing) > 5 else ""
         raise SilodpError(
-            f"Values are missing: {', '.join(missing[:5])}{more}: fill them, or drop such rows "
-            "(drop_missing, --drop-missing)."
+            f"Values are missing: {', '.join(missing[:5])}{more}: fill them, drop such rows "
+            "(drop_missing, --drop-missing), or declare what they count as (in a schema: under "
+            "[missing])."
         )
-    frames = {silo: frame.dropna() for silo, frame in frames.items()}
+    frames = {silo: frame.dropna(subset=without_rule) for silo, frame in frames.items()}
     for silo, frame in frames.items():
         if frame.empty:
             raise SilodpError(

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.choices import Task
+from silodp.datasets.by_value import numbers_of, places_of
 from silodp.datasets.columns import Kind, category_numbers, kind_of, numbers, united_levels
 from silodp.datasets.scaling import bounds_to_unit
 from silodp.datasets.schema import Schema
@@ -35,8 +36,22 @@ class Target:
         """Numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass)."""
         if self.task == "regression":
             return self.scaled(numbers(silo, self.name, values))
-        y = category_numbers(silo, self.name, values, self.classes)
-        return 2.0 * y - 1.0 if self.task == "binary" else y
+        return self._labels(category_numbers(silo, self.name, values, self.classes))
+
+    def usable(self, values: pd.Series) -> np.ndarray:
+        """[rows]: which values are a target, each looked at by itself."""
+        if self.task == "regression":
+            return ~np.isnan(numbers_of(values))
+        return places_of(values, self.classes) >= 0
+
+    def encode_by_value(self, values: pd.Series) -> np.ndarray:
+        """Labels of usable values; the range of a regression was declared."""
+        if self.task == "regression":
+            return self.scaled(numbers_of(values))
+        return self._labels(places_of(values, self.classes))
+
+    def _labels(self, places: np.ndarray) -> np.ndarray:
+        return 2.0 * places - 1.0 if self.task == "binary" else places
 
     def scaled(self, y: np.ndarray) -> np.ndarray:
         """Numbers in the target's own units as a model learns them."""

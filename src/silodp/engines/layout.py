@@ -53,7 +53,7 @@ def _group(plans: Sequence[SiloPlan], members: np.ndarray, release: bool) -> Sil
         epochs=chosen[0].epochs,
         steps=int(max(steps)),
         slots=int(max(plan.slots for plan in chosen)),
-        rows=int(max(plan.held for plan in chosen)),
+        rows=int(max(1, *(plan.held for plan in chosen))),
         even=bool(min(steps) == max(steps)),
         release=release,
         whole=release and chosen[0].private,

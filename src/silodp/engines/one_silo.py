@@ -218,5 +218,7 @@ class OneSilo:
         return self._personal(state, told)
 
     def metric(self, params: Any) -> float:
-        """Of a model, on the silo's test records."""
+        """Of a model, on the silo's test records; NaN if there is none."""
+        if not len(self._silo.test):
+            return float("nan")
         return float(metric_of(self._job, self._silo, params))

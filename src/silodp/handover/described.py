@@ -1,10 +1,11 @@
 """A preparation as a card states it, and back: the same, to the last bit."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from silodp.choices import Task
-from silodp.datasets.columns import Column, Encoder
+from silodp.datasets.columns import NO_LEVEL, Column, Encoder
 from silodp.datasets.preparation import Preparation, Scaling, ScalingKind
 from silodp.datasets.target import Target
 from silodp.errors import SilodpError
@@ -16,6 +17,7 @@ from silodp.handover.plain_values import (
     part_of,
     text_of,
     texts_of,
+    value_of,
 )
 
 DECLARED = "declared before anyone looked at a record: public"
@@ -88,7 +90,16 @@ def preparation_of_card(where: str, plain: Any, task: Task) -> Preparation:
 def _category(column: Column) -> dict[str, Any]:
     source = DECLARED if column.declared else FROM_ALL_SILOS
     levels = list(column.levels)
-    return {"name": column.name, "kind": "category", "levels": levels, "source": source}
+    plain = {"name": column.name, "kind": "category", "levels": levels, "source": source}
+    return {**plain, **_rules(column)}
+
+
+def _rules(column: Column) -> dict[str, Any]:
+    """What odd values count as, where they are read one by one; a level by its place from 0."""
+    if not column.by_value:
+        return {}
+    rules = {"unlisted": column.unlisted} if column.levels else {}
+    return {"by_value": {**rules, "missing": column.missing}}
 
 
 def _number(
@@ -96,7 +107,7 @@ def _number(
 ) -> dict[str, Any]:
     own = dict(zip(_NUMBERS_OF[kind], next(numbers, ()), strict=True))
     plain = {"name": column.name, "kind": "number", "scaling": kind, **own}
-    return {**plain, "source": _SOURCE_OF[kind]}
+    return {**plain, "source": _SOURCE_OF[kind], **_rules(column)}
 
 
 def _target(target: Target) -> dict[str, Any]:
@@ -115,9 +126,28 @@ def _column(at: str, plain: Any) -> tuple[Column, ScalingKind | None, tuple[floa
     name = text_of(at, plain, "name")
     if choice_of(at, plain, "kind", ("number", "category")) == "category":
         levels = texts_of(at, plain, "levels")
-        return Column(name, levels, plain.get("source") == DECLARED), None, ()
+        column = Column(name, levels, plain.get("source") == DECLARED)
+        return _with_rules(at, column, plain), None, ()
     kind = choice_of(at, plain, "scaling", get_args(ScalingKind))
-    return Column(name), kind, tuple(number_of(at, plain, one) for one in _NUMBERS_OF[kind])
+    numbers = tuple(number_of(at, plain, one) for one in _NUMBERS_OF[kind])
+    return _with_rules(at, Column(name), plain), kind, numbers
+
+
+def _with_rules(at: str, column: Column, plain: Any) -> Column:
+    if "by_value" not in plain:
+        return column
+    at, rules = f"{at}, by_value", part_of(at, plain, "by_value")
+    if not column.levels:
+        missing = value_of(at, rules, "missing")
+        missing = None if missing is None else number_of(at, rules, "missing")
+        return replace(column, by_value=True, missing=missing)
+    places = (None, NO_LEVEL, *range(len(column.levels)))
+    return replace(
+        column,
+        by_value=True,
+        unlisted=choice_of(at, rules, "unlisted", places),
+        missing=choice_of(at, rules, "missing", places),
+    )
 
 
 def _target_of(at: str, plain: Mapping[str, Any], task: Task) -> Target:

@@ -84,7 +84,8 @@ class PersonalModel:
     def text_columns(self) -> set[str]:
         """The columns that are to be read as they are written, so that "007" is not 7."""
         preparation = self.about.preparation
-        texts = {column.name for column in preparation.encoder.columns if column.levels}
+        columns = preparation.encoder.columns
+        texts = {column.name for column in columns if column.levels or column.by_value}
         return texts | ({preparation.target.name} if preparation.target.classes else set())
 
     def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
@@ -151,7 +152,7 @@ class PersonalModel:
                     f"column that name{nearest}."
                 )
         frame = table.loc[:, list(self.columns)]
-        missing = frame.isna().to_numpy()
+        missing = self.about.preparation.encoder.lacks(frame)
         if missing.any() and not self.about.preparation.drop_missing:
             column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
             row = int(np.flatnonzero(missing.any(axis=1))[0])

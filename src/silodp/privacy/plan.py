@@ -325,17 +325,21 @@ def _draft(
 ) -> SiloPlan:
     """A plan whose training noise is yet to be calibrated."""
     n = policy.counted(held)
-    most = n if policy.count_is_public else 2 * n
+    most = policy.most or n
     check_delta(silo, policy, n)
     if held > most:
         raise SilodpError(
             f"Silo {silo!r}: its policy gives records = {n} as a stand-in for their number, which "
             "is less than half of it: give a number nearer to it."
         )
-    if schedule.select_rounds and held > MOST_SCORED:
+    if n < 1:
         raise SilodpError(
-            f"Silo {silo!r} has {held} {policy.unit}s, more than the {MOST_SCORED} over which "
-            "a selection's score can be summed: use a method without selection."
+            f"Silo {silo!r} has no training {policy.unit}s: leave it out, or give it some."
+        )
+    if schedule.select_rounds and most > MOST_SCORED:
+        raise SilodpError(
+            f"Silo {silo!r} may have {most} {policy.unit}s, more than the {MOST_SCORED} over "
+            "which a selection's score can be summed: use a method without selection."
         )
     if n < settings.batch_size and settings.small_silos == "refuse":
         raise SilodpError(
@@ -356,7 +360,8 @@ def _draft(
     if draw == "gaps":
         slots, overflow = slots_for(n, batch, chance), chance * total
     else:
-        slots = held if draw == "every" else batch
+        # At least one: a program has no place for none, and one that is empty is never drawn.
+        slots = max(1, held) if draw == "every" else batch
     draft = SiloPlan(
         silo=silo,
         unit=policy.unit,

@@ -86,6 +86,15 @@ class Policy:
         epsilon = self.epsilon if self.lifetime_epsilon is None else self.lifetime_epsilon
         return epsilon, self.delta if self.lifetime_delta is None else self.lifetime_delta
 
+    @property
+    def most(self) -> int | None:
+        """How many records (or subjects) there may be, where their number is not public.
+
+        The site declares it with `records`: twice as many. It is taken for granted, as what is
+        public is: with more, epsilon would not be what the plan says.
+        """
+        return None if self.count_is_public or self.records is None else 2 * self.records
+
     def counted(self, units: int) -> int:
         """The number that sampling rate and steps follow from: the true one only if public."""
         return units if self.count_is_public or self.records is None else self.records

@@ -45,7 +45,8 @@ def noisy_moments(
       random: where noise comes from.
       subject: whom each record is about: their records then count as one, by their mean.
     """
-    flat = np.clip(x.reshape(len(x), -1).astype(np.float64) / bound, -1.0, 1.0)
+    flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64)  # also of no record
+    flat = np.clip(flat / bound, -1.0, 1.0)
     # Squares less one half lie within 1/2: what a record can add has norm sqrt(d + d/4) at most.
     added = np.concatenate([flat, flat**2 - 0.5], axis=1)
     if subject is not None:
@@ -108,7 +109,8 @@ def noisy_metric(
 
 def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """What each subject adds: the mean of what its records would."""
-    return np.stack([added[subject == one].mean(axis=0) for one in np.unique(subject)])
+    means = [added[subject == one].mean(axis=0) for one in np.unique(subject)]
+    return np.reshape(means, (-1, added.shape[1]))
 
 
 def _noisy_sum(

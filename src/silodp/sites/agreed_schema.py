@@ -1,15 +1,20 @@
 """What a consortium agrees on about its tables, before anyone looks at a record.
 
 Every feature is declared, and so is what the target may hold: nothing is left to be learned from
-records before training, so that epsilon covers everything.
+records before training, so that epsilon covers everything. And there is a rule for every value that
+a record may hold, so that no record can make a site refuse, which would tell of it: what the schema
+has no rule for counts as the middle of the bounds or as no level, and a row without a target (or
+subject) is left out.
 
     target = "outcome"
     task = "binary"                     # or "multiclass", "regression"
     classes = ["no", "yes"]             # of a regression: range = [0, 100]
     bounds = {age = [0, 120]}           # numbers: lowest and highest
     levels = {ward = ["a", "b"]}        # categories: all that may occur
+    other = {ward = "b"}                # the level that takes what is not listed; else none does
+    missing = {age = 50, ward = "b"}    # what a missing value counts as
     subject_column = "patient"          # protect people, not single records
-    drop_missing = false                # whether rows with missing values are left out
+    drop_missing = false                # whether rows with other missing values are left out
 """
 
 from collections.abc import Mapping
@@ -19,7 +24,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from silodp.choices import Task
-from silodp.datasets.columns import LARGEST
+from silodp.datasets.by_value import LARGEST
 from silodp.datasets.schema import Schema, checked_schema, known_keys
 from silodp.datasets.source import DataOptions
 from silodp.datasets.tables import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
@@ -28,7 +33,7 @@ from silodp.federation import Federation
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
-    *("subject_column", "drop_missing"),
+    *("other", "missing", "subject_column", "drop_missing"),
 )
 # So many that a part for testing leaves both classes for training.
 _FEWEST_ROWS = 8
@@ -46,10 +51,14 @@ class AgreedSchema:
       task: regression, binary or multiclass.
       bounds: lowest and highest value of each number column; values beyond are moved there.
       levels: all that each category column may hold.
+      other: of category columns, the level that takes what is not among the levels; without it,
+        such a value counts as no level.
+      missing: of columns, the number or level that a missing value counts as; without it, the
+        middle of the bounds, or no level.
       target_range: lowest and highest target of a regression.
       classes: of a classification; of two classes the second is +1.
       subject_column: names whom a record is about, if people are protected.
-      drop_missing: leave out rows with missing values instead of refusing them.
+      drop_missing: leave out rows with missing values that `missing` has no rule for.
     """
 
     target: str
@@ -60,6 +69,8 @@ class AgreedSchema:
     classes: tuple[str, ...] | None = None
     subject_column: str | None = None
     drop_missing: bool = False
+    other: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, float | str] = field(default_factory=dict)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -81,6 +92,11 @@ class AgreedSchema:
             "levels": {column: list(levels) for column, levels in self.levels.items()},
             "drop_missing": self.drop_missing,
         }
+        # Only where there are some: what was agreed on without them keeps its digest.
+        if self.other:
+            plain["other"] = dict(self.other)
+        if self.missing:
+            plain["missing"] = dict(self.missing)
         if self.target_range is not None:
             plain["range"] = list(self.target_range)
         if self.classes is not None:
@@ -95,7 +111,7 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     known_keys(where, table, KEYS)
     target = _column(where, "target", table.get("target"))
     task = _task(where, table.get("task"))
-    for key in ("bounds", "levels"):
+    for key in ("bounds", "levels", "other", "missing"):
         _check_section(where, key, table.get(key, {}))
     subject = table.get("subject_column")
     if subject is not None:
@@ -108,6 +124,8 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         ignore=None,
         levels=table.get("levels"),
         bounds=table.get("bounds"),
+        other=table.get("other"),
+        missing=table.get("missing"),
         target_range=table.get("range"),
         classes=table.get("classes"),
     )
@@ -123,6 +141,8 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         classes=declared.classes,
         subject_column=subject,
         drop_missing=drop_missing,
+        other=dict(sorted(declared.other.items())),
+        missing=dict(sorted(declared.missing.items())),
     )
 
 
@@ -139,6 +159,8 @@ def table_options(
         drop_missing=schema.drop_missing,
         levels=schema.levels,
         bounds=schema.bounds,
+        other=schema.other,
+        missing=schema.missing,
         target_range=schema.target_range,
         classes=schema.classes,
     )
@@ -182,7 +204,12 @@ def _task(where: str, task: object) -> Task:
 
 def _check_section(where: str, key: str, section: object) -> None:
     if not isinstance(section, Mapping):
-        example_of = {"bounds": "bounds = {age = [0, 120]}", "levels": 'levels = {ward = ["a"]}'}
+        example_of = {
+            "bounds": "bounds = {age = [0, 120]}",
+            "levels": 'levels = {ward = ["a"]}',
+            "other": 'other = {ward = "a"}',
+            "missing": "missing = {age = 50}",
+        }
         raise SilodpError(
             f"{where}: {key} is {section!r}: give a table of columns, such as {example_of[key]}."
         )
@@ -192,6 +219,12 @@ def _check_section(where: str, key: str, section: object) -> None:
 
 def _check_features(where: str, declared: Schema, target: str, subject: str | None) -> None:
     """Each column is one thing, and at least one is a feature."""
+    for column in declared.missing:
+        if column not in (*declared.bounds, *declared.levels):
+            raise SilodpError(
+                f"{where}: missing names the column {column!r}, which is no feature: declare its "
+                "bounds or levels, or leave it out there."
+            )
     for column in declared.levels:
         if column in declared.bounds:
             raise SilodpError(

@@ -41,6 +41,7 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
     try:
         with engine.connect() as connection:
             _forbid_writing(connection)
+            _take_any_value(connection)
             # Without parameters, or the % of a "like 'a%'" would be taken for one.
             answer = connection.execution_options(no_parameters=True).exec_driver_sql(query)
             selects = answer.returns_rows
@@ -67,11 +68,6 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
             "from visits."
         )
     checked_names(f"{where}: the query", [str(name) for name in names])
-    if not rows:
-        raise SilodpError(
-            f"{where}: the query returns no rows from {shown}: check its conditions, and that the "
-            "table holds records."
-        )
     plain = [tuple(_plain(value) for value in row) for row in rows]
     return pd.DataFrame(plain, columns=pd.Index([str(name) for name in names]), dtype=object)
 
@@ -149,6 +145,18 @@ def _forbid_writing(connection: Any) -> None:
         connection.exec_driver_sql("set transaction read only")
     elif connection.dialect.name == "sqlite":
         connection.exec_driver_sql("pragma query_only = on")
+
+
+def _take_any_value(connection: Any) -> None:
+    """Drivers stop at a text or date that Python cannot hold, and so at what one record holds."""
+    driver = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite":
+        driver.text_factory = lambda content: content.decode("utf-8", "replace")
+    elif connection.dialect.driver == "psycopg":
+        from psycopg.types.string import TextLoader  # optional, so not at the top
+
+        for kind in ("date", "time", "timetz", "timestamp", "timestamptz", "interval"):
+            driver.adapters.register_loader(kind, TextLoader)
 
 
 def _reason(error: Exception, address: Any) -> str:

@@ -61,10 +61,15 @@ class Refusal(SilodpError):
     """What the coordinator is told, and no more."""
 
 
-def plan_of(config: SiteConfig, proposal: Proposal) -> Prepared:
+def plan_of(config: SiteConfig, proposal: Proposal, most: int | None = None) -> Prepared:
     """What a proposal would ask of this site, and with how much noise.
 
-    Reads the records and checks them against the schema; sends nothing.
+    Reads the records, and refuses none because of what it holds; sends nothing.
+
+    Args:
+      config: the site's own file.
+      proposal: what it is asked.
+      most: as for `load_records`. Without it, more records than the policy allows for are refused.
     """
     federation = load_records(
         config.site,
@@ -72,6 +77,7 @@ def plan_of(config: SiteConfig, proposal: Proposal) -> Prepared:
         proposal.schema,
         seed=config.seed,
         test_fraction=config.test_fraction,
+        most=most,
     )
     testing = config.keys == "test"
     return prepared_for(
@@ -127,9 +133,12 @@ class JobAtSite:
     def _prepare(self) -> None:
         """What will be done, and what it costs; a refusal says no more than that."""
         try:
-            prepared = self._prepared = plan_of(self._config, self.proposal)
+            prepared = self._prepared = plan_of(
+                self._config, self.proposal, self._config.policy.most
+            )
         except SilodpError:
-            # It may name a record's value, which belongs neither in a reply nor in a log.
+            # About the table as a whole, the policy, or a number that is public: no record makes
+            # the difference. In the site's own words it belongs neither in a reply nor in a log.
             _log.warning("records or policy do not allow this: `silodp site consent` says why")
             raise Refusal("the site's records or policy do not allow this") from None
         try:
@@ -296,6 +305,7 @@ class JobAtSite:
         largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
         random = HostRandom(config.seed, self._secret, f"metric {plan.silo}")
         count = len(self._federation.silos[0].test)
+        exact, count = (exact, count) if count else (0.0, 1)  # noise is all that is released
         return float(noisy_metric(np.array([exact]), largest, count, plan.metric_noise, random)[0])
 
     def _told(self, arrays: list[np.ndarray]) -> Any:

@@ -4,23 +4,23 @@ What goes wrong here is said to the site's own people only; an error may name a 
 so no error of this file may leave the site as it is.
 """
 
-import decimal
+import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-from pandas.api import types
 
-from silodp.datasets.columns import column_type
 from silodp.datasets.schema import known_keys
 from silodp.datasets.split import check_seed, check_test_fraction
-from silodp.datasets.table_files import read_table, values_of
-from silodp.datasets.tables import split_and_scale, table_of_frames, text_columns
+from silodp.datasets.table_files import values_of
+from silodp.datasets.table_values import StoredTable, read_values
+from silodp.datasets.tables import split_and_scale, table_of_frames
 from silodp.errors import SilodpError, by_closeness
-from silodp.federation import Federation
+from silodp.federation import Federation, Records
 from silodp.sites.agreed_schema import AgreedSchema, table_options
 from silodp.sites.database import read_query
 
@@ -88,9 +88,19 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
 
 
 def load_records(
-    site: str, source: DataAtSite, schema: AgreedSchema, *, seed: int, test_fraction: float
+    site: str,
+    source: DataAtSite,
+    schema: AgreedSchema,
+    *,
+    seed: int,
+    test_fraction: float,
+    most: int | None = None,
 ) -> Federation:
     """The site's records as a federation of one silo, named after the site.
+
+    Total: whatever the records hold, and however few there are, they are not refused, since a
+    coordinator would see that. Each row by itself is encoded by the schema's rules or left out.
+    What a person should know about them, `look_at` says.
 
     Args:
       site: its name.
@@ -98,26 +108,79 @@ def load_records(
       schema: what was agreed on; columns that it does not name are not looked at.
       seed: of the split.
       test_fraction: share of the records (or subjects) to keep for testing.
+      most: training records (or subjects) that may be used, where their number is secret.
     """
     check_seed(seed)
     check_test_fraction(test_fraction)
     options = table_options(schema, test_fraction)
-    place, frame = _read(site, source, text_columns(options))
-    frame = _agreed_columns(site, place, frame, schema)
-    if source.path is None:
-        frame = _with_booleans(_in_fixed_order(frame), schema)
-    _check_numbers(site, frame, schema)
-    _check_words(site, frame, schema)
-    table = table_of_frames(site, {site: frame}, options, where=f"Site {site!r}: {place}")
-    return split_and_scale(table, seed, options)
+    stored = read_records(site, source, schema)
+    table = table_of_frames(site, {site: stored.frame}, options, total=True)
+    federation = split_and_scale(table, seed, options)
+    if most is None:
+        return federation
+    (silo,) = federation.silos
+    return replace(federation, silos=(replace(silo, train=at_most(silo.train, most)),))
 
 
-def _read(site: str, source: DataAtSite, as_text: set[str]) -> tuple[str, pd.DataFrame]:
+class RecordsAtSite(NamedTuple):
+    """A site's records as they are stored.
+
+    Attributes:
+      place: what they are called in errors.
+      frame: the agreed columns, in the order of the features.
+      torn: rows that were left out; see `StoredTable`.
+    """
+
+    place: str
+    frame: pd.DataFrame
+    torn: int
+
+
+def read_records(site: str, source: DataAtSite, schema: AgreedSchema) -> RecordsAtSite:
+    """The agreed columns; refuses only what is wrong with the table as a whole."""
+    place, stored = _read(site, source, schema)
+    for column in schema.columns:
+        if column not in stored.frame.columns:
+            nearest = by_closeness(column, stored.names)[0]
+            raise SilodpError(
+                f"Site {site!r}: {place} has no column {column!r}, which was agreed on: give the "
+                f"column that name (the nearest is {nearest!r}; in a query: select ... as "
+                f'"{column}").'
+            )
+    frame = stored.frame.loc[:, list(schema.columns)]
+    return RecordsAtSite(place, frame if source.path else _in_fixed_order(frame), stored.torn)
+
+
+def at_most(records: Records, most: int) -> Records:
+    """So many of the records (or subjects): those with the least hash of what they hold.
+
+    Which are left out must not hang on how the table is ordered. Of two tables that differ in one
+    record, what is left differs in one if both fit, and else in two: a record that comes in may
+    push another out. So epsilon is that of the plan only where `most` holds. That is for the site
+    to declare (records in its policy), and is looked at when a person consents. Here a record is
+    dropped rather than refused: a refusal would tell for certain that there are too many.
+    """
+    if records.units <= most:
+        return records
+    rows = [
+        hashlib.sha256(x.tobytes() + y.tobytes()).digest()
+        for x, y in zip(records.x, records.y, strict=True)
+    ]
+    owner = np.arange(len(records)) if records.subject is None else records.subject
+    held: dict[int, list[bytes]] = {}
+    for number, row in zip(owner.tolist(), rows, strict=True):
+        held.setdefault(number, []).append(row)
+    ranks = {number: hashlib.sha256(b"".join(sorted(own))).digest() for number, own in held.items()}
+    kept = sorted(ranks, key=ranks.__getitem__)[:most]
+    return records.take(np.flatnonzero(np.isin(owner, kept)))
+
+
+def _read(site: str, source: DataAtSite, schema: AgreedSchema) -> tuple[str, StoredTable]:
     """What the table is called in errors, and the table."""
     if source.path is not None:
         path = source.folder / source.path
         try:
-            return str(path), read_table(path, as_text)
+            return str(path), read_values(path, schema.columns)
         except SilodpError as error:
             raise SilodpError(f"Site {site!r}: {error}") from error
     if source.query is None or (source.url is None and source.url_env is None):
@@ -125,7 +188,8 @@ def _read(site: str, source: DataAtSite, as_text: set[str]) -> tuple[str, pd.Dat
             f"Site {site!r}: data has neither a path, nor a url with a query: give one of them."
         )
     url = source.url if source.url is not None else _url_of_environment(site, source.url_env or "")
-    return "the query's answer", read_query(site, url, source.query, source.folder)
+    frame = read_query(site, url, source.query, source.folder)
+    return "the query's answer", StoredTable([str(name) for name in frame.columns], frame)
 
 
 def _url_of_environment(site: str, name: str) -> str:
@@ -138,86 +202,17 @@ def _url_of_environment(site: str, name: str) -> str:
     return url
 
 
-def _agreed_columns(
-    site: str, place: str, frame: pd.DataFrame, schema: AgreedSchema
-) -> pd.DataFrame:
-    """The agreed columns in the agreed order, which is then the order of the features."""
-    for column in schema.columns:
-        if column not in frame.columns:
-            nearest = by_closeness(column, map(str, frame.columns))[0]
-            raise SilodpError(
-                f"Site {site!r}: {place} has no column {column!r}, which was agreed on: give the "
-                f"column that name (the nearest is {nearest!r}; in a query: select ... as "
-                f'"{column}").'
-            )
-    return frame.loc[:, list(schema.columns)]
-
-
 def _in_fixed_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows by their values: a database may answer in another order each time.
 
     The split goes by the order, and what was once kept for testing must not be trained on later.
     """
-    keys = list(zip(*(map(str, values_of(frame, column)) for column in frame), strict=True))
+    keys = list(zip(*(map(_key, values_of(frame, column)) for column in frame), strict=True))
     return frame.iloc[sorted(range(len(keys)), key=keys.__getitem__)]
 
 
-def _check_numbers(site: str, frame: pd.DataFrame, schema: AgreedSchema) -> None:
-    """Refuses what is no number where numbers were agreed on.
-
-    The code for tables would refuse it too, but advise to declare it otherwise, which is no longer
-    up to a single site.
-    """
-    of_numbers = [*schema.bounds, *([schema.target] if schema.task == "regression" else [])]
-    for column in of_numbers:
-        values = values_of(frame, column).dropna()  # missing ones are spoken of elsewhere
-        if values.empty or (kind := column_type(values)) == "number":
-            continue
-        where = f"Site {site!r}: column {column!r}"
-        if kind == "date":
-            raise SilodpError(
-                f"{where} holds dates, but numbers were agreed on: turn them into numbers, such as "
-                "years or days since an event."
-            )
-        strange = next((value for value in values if not _is_number(value)), values.iloc[0])
-        raise SilodpError(
-            f"{where} holds {strange!r}, but numbers were agreed on: store plain numbers such as "
-            "1234.5 there."
-        )
-
-
-def _check_words(site: str, frame: pd.DataFrame, schema: AgreedSchema) -> None:
-    """Refuses what can be no category: lists, bytes, and whatever else a database may hold."""
-    for column in _categories(schema):
-        values = values_of(frame, column).dropna()
-        if not types.is_object_dtype(values.dtype):
-            continue
-        for value in values:
-            if not isinstance(value, str | int | float | decimal.Decimal):
-                raise SilodpError(
-                    f"Site {site!r}: column {column!r} holds values of type "
-                    f"{type(value).__name__}, but categories were agreed on: give words, numbers "
-                    "or true/false."
-                )
-
-
-def _with_booleans(frame: pd.DataFrame, schema: AgreedSchema) -> pd.DataFrame:
-    """False and true, where they were agreed on, for the 0 and 1 of databases without them."""
-    for column, levels in _categories(schema).items():
-        values = values_of(frame, column)
-        whole = all(type(value) is int and value in (0, 1) for value in values.dropna())
-        if whole and set(levels) == {"False", "True"}:
-            plain = [bool(value) if isinstance(value, int) else value for value in values]
-            frame = frame.copy()
-            frame[column] = pd.Series(plain, frame.index, dtype=object)
-    return frame
-
-
-def _categories(schema: AgreedSchema) -> dict[str, tuple[str, ...]]:
-    """What each column of categories may hold, the target's classes included."""
-    classes = {} if schema.classes is None else {schema.target: schema.classes}
-    return {**schema.levels, **classes}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool)
+def _key(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        return ""

@@ -1,0 +1,216 @@
+"""What a person at a site should know about its records before consenting to a proposal.
+
+Once consent is given, no record is refused any more: a coordinator would see that. So whatever
+is odd about the records is said here, to the site's own people. Nothing of it leaves the site.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from silodp.datasets.by_value import MISSING, UNLISTED, is_missing, name_of, numbers_of, places_of
+from silodp.datasets.columns import NO_LEVEL, Column
+from silodp.datasets.table_files import values_of
+from silodp.datasets.tables import Table, table_of_frames, usable_rows
+from silodp.errors import SilodpError
+from silodp.federation import Federation
+from silodp.sites.agreed_schema import AgreedSchema, table_options
+from silodp.sites.site_data import DataAtSite, read_records
+
+_LEFT_OUT = "the row is left out"
+_EXAMPLES = 3
+_LONGEST = 20  # letters of an example
+
+
+class Finding(NamedTuple):
+    """Rows with something odd.
+
+    Attributes:
+      column: where it is.
+      what: is odd, with examples.
+      rows: how many.
+      counts_as: what becomes of them.
+      remedy: what can be done about it.
+    """
+
+    column: str
+    what: str
+    rows: int
+    counts_as: str
+    remedy: str
+
+
+class Looked(NamedTuple):
+    """What was found: how many rows there are, how many of them can be used, and what is odd."""
+
+    rows: int
+    usable: int
+    findings: list[Finding]
+
+
+def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
+    """Looks through the site's records; refuses a table that cannot be meant.
+
+    That is one without rows, without a usable row, or with a column in which no row fits, though
+    nothing was agreed on for such values.
+    """
+    stored = read_records(site, source, schema)
+    where, frame = f"Site {site!r}: {stored.place}", stored.frame
+    if frame.empty:
+        raise SilodpError(f"{where} has no rows: give it records, or check the query's conditions.")
+    table = table_of_frames(site, {site: frame}, table_options(schema), total=True)
+    findings = [
+        finding
+        for column in table.encoder.columns
+        for finding in _of_feature(where, column, values_of(frame, column.name), schema)
+    ]
+    findings += _of_target(where, table, values_of(frame, schema.target))
+    if schema.subject_column is not None:
+        findings += _of_subject(where, schema.subject_column, frame)
+    if stored.torn:
+        remedy = "write values with commas in quotation marks"
+        words = "more values than the header has names"
+        findings.append(Finding("", words, stored.torn, _LEFT_OUT, remedy))
+    usable = usable_rows(frame, table.encoder, table.target, schema.subject_column)
+    if not usable.any():
+        raise SilodpError(
+            f"{where} has no usable row: in each one something is missing; fill some."
+        )
+    return Looked(len(frame), int(usable.sum()), findings)
+
+
+def check_parts(federation: Federation) -> None:
+    """Refuses a site's records of which none are for training or testing, or all of one class."""
+    (silo,) = federation.silos
+    for part, records in (("training", silo.train), ("testing", silo.test)):
+        if not len(records):
+            raise SilodpError(
+                f"Site {silo.name!r} has no records left for {part}: give it more, or change "
+                "test_fraction in its site.toml."
+            )
+    if federation.task != "regression" and len(np.unique(silo.train.y)) < 2:
+        place = int(max(0, silo.train.y[0]))
+        raise SilodpError(
+            f"Site {silo.name!r}: its training records are of one class only "
+            f"({federation.class_names[place]}): give it records of another."
+        )
+
+
+def _of_feature(
+    where: str, column: Column, values: pd.Series, schema: AgreedSchema
+) -> list[Finding]:
+    if column.levels:
+        return _of_category(where, column, values, schema)
+    array = numbers_of(values)
+    no_number = np.isnan(array)
+    low, high = schema.bounds[column.name]
+    if column.name not in schema.missing:
+        _check_some(where, column.name, no_number, values, "numbers such as 1234.5")
+    fills = _LEFT_OUT if column.missing is None else f"{column.missing:g}"
+    missing = np.array([is_missing(value) for value in values])
+    fill_remedy = "fill them, or agree on what they count as (missing)"
+    found = (
+        ("missing", missing, fills, fill_remedy),
+        ("no number", no_number & ~missing, fills, "store plain numbers such as 1234.5"),
+        (f"below {low:g}", array < low, f"{low:g}", "check them, or agree on wider bounds"),
+        (f"above {high:g}", array > high, f"{high:g}", "check them, or agree on wider bounds"),
+    )
+    return [
+        Finding(column.name, what + _examples(values, odd), int(odd.sum()), counts_as, remedy)
+        for what, odd, counts_as, remedy in found
+        if odd.any()
+    ]
+
+
+def _of_category(
+    where: str, column: Column, values: pd.Series, schema: AgreedSchema
+) -> list[Finding]:
+    places = places_of(values, column.levels)
+    listed = ", ".join(map(repr, column.levels))
+    if column.name not in (*schema.missing, *schema.other):
+        _check_some(where, column.name, places < 0, values, f"one of {listed}")
+    found = (
+        (
+            *("missing", places == MISSING, column.missing),
+            "fill them, or agree on what they count as (missing)",
+        ),
+        (
+            *("not among the levels", places == UNLISTED, column.unlisted),
+            "mend them, or agree on more levels or on one for all others (other)",
+        ),
+    )
+    return [
+        Finding(
+            column.name,
+            what + _examples(values, odd),
+            int(odd.sum()),
+            _level(column, counts_as),
+            remedy,
+        )
+        for what, odd, counts_as, remedy in found
+        if odd.any()
+    ]
+
+
+def _level(column: Column, place: float | None) -> str:
+    if place is None:
+        return _LEFT_OUT
+    return "none of the levels" if place == NO_LEVEL else column.levels[int(place)]
+
+
+def _of_target(where: str, table: Table, values: pd.Series) -> list[Finding]:
+    target = table.target
+    unusable = ~target.usable(values)
+    classes = ", ".join(map(repr, target.classes))
+    wanted = f"one of {classes}" if target.classes else "numbers such as 1234.5"
+    _check_some(where, target.name, unusable, values, wanted)
+    found = []
+    if unusable.any():
+        what = f"no target ({wanted}){_examples(values, unusable)}"
+        remedy = "give each row its target"
+        found.append(Finding(target.name, what, int(unusable.sum()), _LEFT_OUT, remedy))
+    if target.range is not None:
+        low, high = target.range
+        array = numbers_of(values)
+        beyond = (array < low) | (array > high)
+        if beyond.any():
+            what = f"beyond {low:g} to {high:g}{_examples(values, beyond)}"
+            remedy = "check them, or agree on a wider range"
+            found.append(Finding(target.name, what, int(beyond.sum()), "the nearer end", remedy))
+    return found
+
+
+def _of_subject(where: str, column: str, frame: pd.DataFrame) -> list[Finding]:
+    values = values_of(frame, column)
+    unnamed = np.array([name_of(value) is None for value in values])
+    _check_some(where, column, unnamed, values, "words or numbers that name someone")
+    if not unnamed.any():
+        return []
+    remedy = "name whom each row is about"
+    return [Finding(column, "blank, or no name", int(unnamed.sum()), _LEFT_OUT, remedy)]
+
+
+def _check_some(where: str, column: str, odd: np.ndarray, values: pd.Series, wanted: str) -> None:
+    """Refuses a column of which no row fits: it is another one than was agreed on."""
+    if odd.all():
+        raise SilodpError(
+            f"{where}: column {column!r} has no row that fits{_examples(values, odd)}: store "
+            f"{wanted} there, as was agreed on."
+        )
+
+
+def _examples(values: pd.Series, odd: np.ndarray) -> str:
+    """Some of the odd values, for the site's own eyes."""
+    shown = dict.fromkeys(_shown(value) for value in values[odd] if not is_missing(value))
+    return f" ({', '.join(list(shown)[:_EXAMPLES])})" if shown else ""
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, str | int | float):
+        return f"a {type(value).__name__}"
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        return "a huge number"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
