@@ -146,6 +146,22 @@ def test_neither_padding_nor_a_batch_over_silos_changes_a_bit(name):
         np.testing.assert_array_equal(one.ravel(), direct)
 
 
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_largest_subject_changes_no_other_subjects_share(name):
+    """Blocks with more room, because somebody has more records: to the last bit the same."""
+    model, x, y = SUBJECTS[name]
+    records = Records(x, y, np.repeat(np.arange(4), 3))
+    unit = by_subject(model)
+    params, grain = params_of(model, 2.0), grain_for(4)
+    sums = []
+    for room in (3, 4, 9):
+        blocks, labels = blocks_of(records, room)
+        features = unit.prepare(jax.tree.map(jnp.asarray, blocks))
+        sums.append(whole(unit, params, features, jnp.asarray(labels), grain=grain))
+    np.testing.assert_array_equal(sums[1], sums[0])
+    np.testing.assert_array_equal(sums[2], sums[0])
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
 @pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
 def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):

@@ -21,6 +21,7 @@ from silodp.errors import SilodpError
 from silodp.federation import Records
 from silodp.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
 from silodp.models import RESIDUAL_OF, Features, Model, Params, gradient_of_one
+from silodp.steady import apart
 from silodp.whole_sums import WholeSum, linear_block_whole_sum, one_by_one_whole_sum
 
 
@@ -97,7 +98,7 @@ def by_subject(model: Model) -> Model:
         apply=apply,
         loss=loss,
         clipped_sum=_of_present(_clipped_sum(model, apply, loss)),
-        whole_sum=_of_present(_whole_sum(model, apply, loss)),
+        whole_sum=_of_present(_whole_sum(model)),
         prepare=prepare,
         linear=False,
     )
@@ -116,10 +117,26 @@ def _clipped_sum(model: Model, apply, loss) -> ClippedSum:
     return clipped_sum
 
 
-def _whole_sum(model: Model, apply, loss) -> WholeSum:
+def _whole_sum(model: Model) -> WholeSum:
+    """Record by record within a subject too: how many the largest has changes no other sum."""
     if model.linear:
         return linear_block_whole_sum(RESIDUAL_OF[model.loss])
-    return one_by_one_whole_sum(gradient_of_one(apply, loss))
+    of_record = gradient_of_one(model.apply, model.loss)
+
+    def of_subject(params: Params, block: Features, y: Array) -> Params:
+        def add(total, row):
+            record, label, weight = row
+            gradient = of_record(params, record, label)
+
+            def added(t: Array, g: Array) -> Array:
+                return t + jnp.where(weight > 0, apart(weight * g), 0.0)
+
+            return jax.tree.map(added, total, gradient), None
+
+        zero = jax.tree.map(jnp.zeros_like, params)
+        return jax.lax.scan(add, zero, (block["records"], y, block["weight"]))[0]
+
+    return one_by_one_whole_sum(of_subject)
 
 
 def _of_present(sum_of: Callable[..., Params]) -> Callable[..., Params]:
