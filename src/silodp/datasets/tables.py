@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from silodp.choices import Task
-from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
+from silodp.datasets import coins
+from silodp.datasets.columns import Encoder, make_encoder, owner_texts
 from silodp.datasets.preparation import (
     Preparation,
     Scaling,
@@ -20,12 +21,12 @@ from silodp.datasets.preparation import (
     prepared_silo,
 )
 from silodp.datasets.scaling import STANDARDISED
-from silodp.datasets.schema import Schema, schema_of
+from silodp.datasets.schema import Schema, level_text, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_silo
+from silodp.datasets.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
 from silodp.datasets.table_files import Frames, check_column, read_silos, values_of
 from silodp.datasets.target import Target, make_target
-from silodp.datasets.times import places_in_time
+from silodp.datasets.times import at_or_after, places_in_time
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records, Silo
 
@@ -37,18 +38,20 @@ TAKES = frozenset(
     {
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
         *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
-        "test_fraction",
+        *("test_fraction", "split", "id_column", "test_from"),
     }
 )
 # Columns that say something of a record, and so are no features.
-NO_FEATURES = ("subject_column", "time_column", "group_column")
+NO_FEATURES = ("subject_column", "time_column", "group_column", "id_column")
 
 
 @dataclass(frozen=True)
 class Table:
     """All silos' rows as numbers, before they are split and scaled.
 
-    `times` and `groups` hold each silo's, by its name, where the split goes by them.
+    By the name of each silo: `identities` are what the coins of its records (of its subjects, where
+    these are known) are tossed with; `times` and `groups` are there where the split goes by them,
+    and so is `late`: which records are of a declared time or later.
     """
 
     name: str
@@ -57,8 +60,10 @@ class Table:
     target: Target
     schema: Schema
     notes: tuple[str, ...]
+    identities: dict[str, list[bytes]]
     times: dict[str, np.ndarray] = field(default_factory=dict)
-    groups: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: dict[str, list[bytes]] = field(default_factory=dict)
+    late: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def preprocess(self) -> str:
@@ -123,10 +128,9 @@ def text_columns(options: DataOptions) -> set[str]:
     as_text = set(schema.levels)
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
-    # The number of a subject or group is a name: "007" is not "7".
-    as_text.update(
-        column for column in (options.subject_column, options.group_column) if column is not None
-    )
+    # The number of a subject, group or record is a name: "007" is not "7".
+    names = (options.subject_column, options.group_column, options.id_column)
+    as_text.update(column for column in names if column is not None)
     return as_text
 
 
@@ -152,15 +156,27 @@ def table_of_frames(
     encoder, undeclared = make_encoder(frames, features, schema.levels)
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
-    records, times, groups = {}, {}, {}
+    records, identities, times, groups, late = {}, {}, {}, {}, {}
     for silo, frame in frames.items():
         subject = None
         if (column := options.subject_column) is not None:
-            subject = owner_numbers(silo, column, values_of(frame, column), "subject")
+            names = owner_texts(silo, column, values_of(frame, column), "subject")
+            subject = np.unique(names, return_inverse=True)[1]
+            identities[silo] = coins.of_texts(names)
+        elif (column := options.id_column) is not None:
+            identities[silo] = coins.of_texts(map(level_text, values_of(frame, column)))
+        else:
+            identities[silo] = coins.of_rows(frame, text_columns(options))
         if (column := options.time_column) is not None:
-            times[silo] = places_in_time(silo, column, values_of(frame, column))
+            when = values_of(frame, column)
+            if options.test_from is None:
+                times[silo] = places_in_time(silo, column, when)
+            else:
+                late[silo] = at_or_after(silo, column, when, options.test_from)
         if (column := options.group_column) is not None:
-            groups[silo] = owner_numbers(silo, column, values_of(frame, column), "group")
+            groups[silo] = coins.of_texts(
+                owner_texts(silo, column, values_of(frame, column), "group")
+            )
         y = target.encode(silo, values_of(frame, target.name))
         records[silo] = Records(encoder.encode(silo, frame), y, subject)
     notes = []
@@ -174,25 +190,23 @@ def table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
-    return Table(name, records, encoder, target, schema, tuple(notes), times, groups)
+    return Table(
+        name, records, encoder, target, schema, tuple(notes), identities, times, groups, late
+    )
 
 
 def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo (by chance: with the same seed), then scales features and target."""
+    """Splits each silo, then scales features and target."""
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     notes = list(table.notes)
+    if table.times:
+        notes.append(TIME_SPLIT)
+    elif options.split == "paper":
+        notes.append(PAPER_SPLIT)
     silos = []
-    for name, records in table.records.items():
-        train, test = split_silo(
-            name,
-            records,
-            test_fraction,
-            seed,
-            options.density,
-            time=table.times.get(name),
-            group=table.groups.get(name),
-        )
+    for name in table.records:
+        train, test, expected = _parts(table, name, test_fraction, seed, options)
         _check_classes(table.target, name, train.y)
         preparation = Preparation(
             table.encoder,
@@ -200,7 +214,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
             table.target,
             drop_missing=bool(options.drop_missing),
         )
-        silos.append(prepared_silo(name, train, test, preparation))
+        silos.append(replace(prepared_silo(name, train, test, preparation), expected=expected))
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
@@ -226,6 +240,23 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
         class_names=target.classes,
         feature_names=table.encoder.feature_names,
+    )
+
+
+def _parts(table: Table, name: str, test_fraction: float, seed: int, options: DataOptions) -> Parts:
+    """The silo's parts: by coins, unless the paper's way or a cut by time was asked for."""
+    records, time = table.records[name], table.times.get(name)
+    if options.split == "paper" or time is not None:
+        return split_silo(name, records, test_fraction, seed, options.density, time=time)
+    return coin_split(
+        name,
+        records,
+        table.identities[name],
+        test_fraction,
+        seed,
+        options.density,
+        groups=table.groups.get(name),
+        late=table.late.get(name),
     )
 
 
@@ -270,6 +301,23 @@ def _check_roles(where: object, options: DataOptions) -> None:
             f"{where}: time_column is {options.time_column!r} and group_column is "
             f"{options.group_column!r}, but a split by time may part a group: leave one of them "
             "out."
+        )
+    if options.subject_column is not None and options.id_column is not None:
+        raise SilodpError(
+            f"{where}: subject_column is {options.subject_column!r} and id_column is "
+            f"{options.id_column!r}, but where subjects are protected coins are tossed for them: "
+            "leave id_column out."
+        )
+    if options.test_from is not None and options.time_column is None:
+        raise SilodpError(
+            f"{where}: test_from is {options.test_from!r}, but no time_column is given: name the "
+            "column that says when a record was made."
+        )
+    by_coin = ("id_column", "group_column", "test_from")
+    given = [option for option in by_coin if getattr(options, option) is not None]
+    if options.split == "paper" and given:
+        raise SilodpError(
+            f"{where}: split is 'paper', which knows nothing of {given[0]}: leave out one of them."
         )
 
 

@@ -15,6 +15,7 @@ from dp_accounting.dp_event import SelfComposedDpEvent
 
 from silodp.choices import Accountant, Relation, Sampling, SelectMechanism
 from silodp.errors import SilodpError
+from silodp.federation import ExpectedCounts
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_delta
 from silodp.privacy.queries import Schedule
@@ -95,7 +96,8 @@ class SiloPlan:
       unit: what epsilon protects and `records` counts: a "record" or a "subject".
       relation: which silos are neighbours.
       records: n_k as far as it is public; batch, steps and rate follow from it.
-      held: how many are really there. Not for publication.
+      held: how many are really there (of a run of several seeds, where most are). Not for
+        publication: all that it sets is how large arrays are.
       most: how many may be there, which is public.
       batch: b_k, the expected batch, and what noisy sums are divided by.
       epochs: of one training pass.
@@ -224,6 +226,7 @@ def make_plans(
     settings: TrainingSettings,
     accountant: Accountant = "best",
     *,
+    expected: Sequence[ExpectedCounts | None] | None = None,
     side: SideQueries | None = None,
     tuning: Tuning | None = None,
     heavy: bool = False,
@@ -239,6 +242,7 @@ def make_plans(
       schedule: what the method asks of every silo.
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
+      expected: of each silo, what may be told of that number where it is a secret; None: itself.
       side: what is asked besides training.
       tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
@@ -248,9 +252,13 @@ def make_plans(
     if settings.sampling == "shuffle":
         unproven = (UNPROVEN_SHUFFLE, *unproven)
     side = side or SideQueries()
+    told = [
+        ExpectedCounts(int(n), 1, int(n)) if own is None else own
+        for n, own in zip(held, expected or [None] * len(held), strict=True)
+    ]
     drafts = [
-        _draft(silo, int(n), policy, schedule, settings, side, tuning, heavy, unproven)
-        for silo, n, policy in zip(silos, held, policies, strict=True)
+        _draft(silo, int(n), own, policy, schedule, settings, side, tuning, heavy, unproven)
+        for silo, n, own, policy in zip(silos, held, told, policies, strict=True)
     ]
     if tuning is not None and tuning.score == "noisy":
         drafts = _with_score_noise(drafts, tuning, accountant)
@@ -307,6 +315,7 @@ def _event_with(draft: SiloPlan, noise_multiplier: float) -> DpEvent:
 def _draft(
     silo: str,
     held: int,
+    told: ExpectedCounts,
     policy: Policy,
     schedule: Schedule,
     settings: TrainingSettings,
@@ -316,18 +325,18 @@ def _draft(
     unproven: tuple[str, ...],
 ) -> SiloPlan:
     """A plan whose training noise is yet to be calibrated."""
-    n = policy.counted(held)
-    most = n if policy.count_is_public else 2 * n
+    n = policy.counted(told.train)
+    most = told.most if policy.count_is_public else 2 * n
     check_delta(silo, policy, n)
     if held > most:
         raise SilodpError(
             f"Silo {silo!r}: its policy gives records = {n} as a stand-in for their number, which "
             "is less than half of it: give a number nearer to it."
         )
-    if schedule.select_rounds and held > MOST_SELECTING:
+    if schedule.select_rounds and most > MOST_SELECTING:
         raise SilodpError(
-            f"Silo {silo!r} has {held} {policy.unit}s, more than the {MOST_SELECTING} over which "
-            "a selection's score can be summed: use a method without selection."
+            f"Silo {silo!r} may have {most} {policy.unit}s, more than the {MOST_SELECTING} over "
+            "which a selection's score can be summed: use a method without selection."
         )
     if n < settings.batch_size and settings.small_silos == "refuse":
         raise SilodpError(
@@ -346,7 +355,7 @@ def _draft(
     chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
     overflow = 0.0 if tuning is None else chance
     if draw == "gaps":
-        slots, overflow = slots_for(n, batch, chance), chance * total
+        slots, overflow = slots_for(n, batch, chance, most), chance * total
     else:
         slots = held if draw == "every" else batch
     draft = SiloPlan(

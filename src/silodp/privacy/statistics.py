@@ -80,14 +80,17 @@ def noisy_label_moments(
 
 
 def noisy_metric(
-    means: np.ndarray,
+    totals: np.ndarray,
     largest: float,
     count: int,
     noise_multiplier: float,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """Means of a score over `count` test records, each with noise; scores are 0 to `largest`."""
-    totals = means * count
+    """Means of a score over test records, from its totals, each with noise.
+
+    Scores are 0 to `largest`. `count` is the number of test records as far as it is public: to
+    divide by how many there really are would tell it.
+    """
     return _noisy(totals, noise_multiplier * largest, random) / count
 
 

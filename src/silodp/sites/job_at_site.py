@@ -72,6 +72,7 @@ def plan_of(config: SiteConfig, proposal: Proposal) -> Prepared:
         proposal.schema,
         seed=config.seed,
         test_fraction=config.test_fraction,
+        id_column=config.id_column,
     )
     testing = config.keys == "test"
     return prepared_for(
@@ -295,8 +296,9 @@ class JobAtSite:
         plan = prepared.plans[0][0]
         largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
         random = host_random(config.seed, self._secret, f"metric {plan.silo}")
-        count = len(self._federation.silos[0].test)
-        return float(noisy_metric(np.array([exact]), largest, count, plan.metric_noise, random)[0])
+        silo = self._federation.silos[0]
+        total, count = np.array([exact * len(silo.test)]), silo.public_test_count
+        return float(noisy_metric(total, largest, count, plan.metric_noise, random)[0])
 
     def _told(self, arrays: list[np.ndarray]) -> Any:
         try:

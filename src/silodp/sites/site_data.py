@@ -88,7 +88,13 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
 
 
 def load_records(
-    site: str, source: DataAtSite, schema: AgreedSchema, *, seed: int, test_fraction: float
+    site: str,
+    source: DataAtSite,
+    schema: AgreedSchema,
+    *,
+    seed: int,
+    test_fraction: float,
+    id_column: str | None = None,
 ) -> Federation:
     """The site's records as a federation of one silo, named after the site.
 
@@ -98,12 +104,13 @@ def load_records(
       schema: what was agreed on; columns that it does not name are not looked at.
       seed: of the split.
       test_fraction: share of the records (or subjects) to keep for testing.
+      id_column: the site's own name of the column that names a record for good, if it has one.
     """
     check_seed(seed)
     check_test_fraction(test_fraction)
-    options = table_options(schema, test_fraction)
+    options = table_options(schema, test_fraction, id_column)
     place, frame = _read(site, source, text_columns(options))
-    frame = _agreed_columns(site, place, frame, schema)
+    frame = _agreed_columns(site, place, frame, schema, id_column)
     if source.path is None:
         frame = _with_booleans(_in_fixed_order(frame), schema)
     _check_numbers(site, frame, schema)
@@ -139,9 +146,12 @@ def _url_of_environment(site: str, name: str) -> str:
 
 
 def _agreed_columns(
-    site: str, place: str, frame: pd.DataFrame, schema: AgreedSchema
+    site: str, place: str, frame: pd.DataFrame, schema: AgreedSchema, id_column: str | None
 ) -> pd.DataFrame:
-    """The agreed columns in the agreed order, which is then the order of the features."""
+    """The agreed columns in the agreed order, which is then the order of the features.
+
+    A column that names records comes last; that it is not there is said where tables are read.
+    """
     for column in schema.columns:
         if column not in frame.columns:
             nearest = by_closeness(column, map(str, frame.columns))[0]
@@ -150,13 +160,14 @@ def _agreed_columns(
                 f"column that name (the nearest is {nearest!r}; in a query: select ... as "
                 f'"{column}").'
             )
-    return frame.loc[:, list(schema.columns)]
+    own = [id_column] if id_column in frame.columns and id_column not in schema.columns else []
+    return frame.loc[:, [*schema.columns, *own]]
 
 
 def _in_fixed_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows by their values: a database may answer in another order each time.
 
-    The split goes by the order, and what was once kept for testing must not be trained on later.
+    Batches are drawn by the order, and a job that goes on must draw what it drew before.
     """
     keys = list(zip(*(map(str, values_of(frame, column)) for column in frame), strict=True))
     return frame.iloc[sorted(range(len(keys)), key=keys.__getitem__)]
