@@ -235,13 +235,14 @@ def coin_split(
         used &= coins.toss(identities, density, "density", name, seed)
     if not used.any() or not tested.any():
         unit = "record" if records.subject is None else "subject"
+        count = f"{records.units} {unit}{'s' * (records.units != 1)}"
         part = "training" if not used.any() else "testing"
-        thinned = "" if density is None else f" and density {density:g}"
+        thinned = "" if density is None else f", density {density:g}"
+        cut = f"test_fraction {test_fraction:g}" if late is None else "the test_from that is given"
+        other = "test_fraction or seed" if late is None else "test_from"
         raise SilodpError(
-            f"Silo {name!r}: the split gives none of its {records.units} {unit}s for {part} at "
-            f"test_fraction {test_fraction:g}{thinned}: leave the silo out, give it {unit}s, or "
-            "change the test_fraction"
-            + (" or the seed." if late is None else " (and test_from, where the cut is).")
+            f"Silo {name!r} has {count}, of which {cut}{thinned} leaves none for {part}: leave the "
+            f"silo out, give it {unit}s, or change {other}."
         )
     expected = expected_counts(records.units, len(records), test_fraction, density)
     return Parts(records.take(np.flatnonzero(used)), records.take(np.flatnonzero(tested)), expected)
