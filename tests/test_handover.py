@@ -31,14 +31,15 @@ from site_folders import make_coordinator, make_sites, proposal, run_in_one_proc
 
 import silodp
 from silodp.array_files import arrays_content, read_arrays
-from silodp.datasets import DataOptions, resolve
+from silodp.datasets import DataOptions, coins, resolve
 from silodp.datasets.columns import Column, Encoder
 from silodp.datasets.preparation import Preparation, Scaling, preparation_of
-from silodp.datasets.split import train_test_split
+from silodp.datasets.tables import text_columns
 from silodp.datasets.target import Target
 from silodp.handover.card import checked_card
 from silodp.handover.described import described, preparation_of_card
 from silodp.handover.files import CARD_FILE, MODEL_FILE, folder_of, handover_files
+from silodp.sites.agreed_schema import table_options
 from silodp.sites.site_setup import site_models
 
 # Single precision, added up in another order than in the compiled run.
@@ -186,7 +187,9 @@ def test_a_site_can_use_what_it_got(tmp_path):
         model = silodp.load_model(told["model"])
         assert model.card["silo"] == folder.name
         records = pd.read_csv(folder / "records.csv")
-        tested = records.iloc[train_test_split(len(records), 0.2, 0)[1]]
+        used = records.loc[:, list(agreed.schema.columns)]
+        identities = coins.of_rows(used, text_columns(table_options(agreed.schema)))
+        tested = records[coins.toss(identities, 0.2, "test", folder.name, 0)]
         score = model.score(tested)
         assert score.value == pytest.approx(told["test"])
         assert model.card["privacy"]["proven"]

@@ -326,7 +326,7 @@ def test_a_subject_column_is_no_feature_and_is_never_split(tmp_path):
         assert not people_in["train"] & people_in["test"]
         assert len(people_in["train"] | people_in["test"]) == silo.most == 8
         assert len(silo.train) + len(silo.test) == 20
-    other = load(path, seed=2, subject_column="who", preprocess="none")
+    other = load(path, seed=3, subject_column="who", preprocess="none")
     assert other.public_counts.tolist() == [6, 6]
     assert set(other.silos[0].test.y) != set(federation.silos[0].test.y)
 
@@ -424,7 +424,7 @@ def test_silos_with_too_few_subjects(tmp_path):
     path = csv(tmp_path, frame)
     paper = load(path, subject_column="who", split="paper")
     assert paper.unit_counts.tolist() == [6, 1]
-    refused("Silo 'south' has 2 subjects, too", path, subject_column="who", test_fraction=0.6)
+    refused("Silo 'south' has 2 subjects, of which", path, subject_column="who", test_fraction=0.6)
 
 
 # --- what was taken as public

@@ -144,7 +144,7 @@ def searched(metrics, drawn, noise, metric="mse", bound=1.0, count=50):
     """The best tries of one seed, given the metric [settings, silos] on records set apart."""
     silos = drawn.shape[1]
     names = tuple(f"s{k}" for k in range(silos))
-    silo = SimpleNamespace(test=range(count))
+    silo = SimpleNamespace(test=range(count), public_test_count=count)
     federation = SimpleNamespace(names=names, silos=[silo] * silos, metric=metric)
     training = SimpleNamespace(
         execution=SimpleNamespace(metrics=np.array([[metrics]])),

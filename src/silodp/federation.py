@@ -289,7 +289,9 @@ def check_federation(federation: Federation) -> None:
         if not silo.name:
             raise SilodpError("A silo has an empty name: give each silo a name.")
         for part, records in (("train", silo.train), ("test", silo.test)):
-            _check_records(federation, silo.name, part, records)
+            # To refuse coins that gave none for testing would tell how they fell.
+            may_be_empty = part == "test" and silo.expected is not None
+            _check_records(federation, silo.name, part, records, may_be_empty)
         _check_classes(federation, silo)
         if silo.train.units > silo.most or silo.public_count < 1 or silo.public_test_count < 1:
             raise SilodpError(
@@ -358,19 +360,21 @@ def _check_subjects(where: str, subject: np.ndarray, records: tuple[int, ...]) -
         )
 
 
-def _check_records(federation: Federation, silo: str, part: str, records: Records) -> None:
+def _check_records(
+    federation: Federation, silo: str, part: str, records: Records, may_be_empty: bool
+) -> None:
     where = f"Silo {silo!r}: {part}"
     if records.y.ndim != 1 or records.x.ndim < 2 or len(records.x) != len(records.y):
         raise SilodpError(
             f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
             "[records, features...] and y [records], with as many records."
         )
-    if len(records) == 0:
+    if len(records) == 0 and not may_be_empty:
         raise SilodpError(
             f"{where} has no records: leave the silo out, or give it records"
             + (" (or a larger test fraction)." if part == "test" else ".")
         )
-    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape:
+    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape[1:]:
         raise SilodpError(
             f"{where} x has records of shape {records.x.shape[1:]}, but silo "
             f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "

@@ -181,7 +181,7 @@ def group_data(
 
     return GroupData(
         train=records("train", shape.rows),
-        test=records("test", max(len(silo.test) for row in silos for silo in row)),
+        test=records("test", max(1, *(len(silo.test) for row in silos for silo in row))),
         number=np.tile(members, (len(federations), 1)),
         noise=silo_noise(job, [[s.plans[number] for s in settings] for number in members]),
         options={

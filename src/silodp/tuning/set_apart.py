@@ -14,17 +14,18 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
 
     By a coin for each record, of what it holds: a record that comes to the silo, or goes, leaves
     all others in their part (see `datasets.split`), and itself pays for training or for scores, and
-    not for both. How many records are in a part is a secret of theirs; what is expected is not.
+    not for both. How many records are in a part is a secret of theirs; what is expected is not. If
+    none happens to score, noise chooses.
     """
 
     def parted(silo: Silo) -> Silo:
         identities = coins.of_arrays(silo.train.x, silo.train.y)
         scored = coins.toss(identities, fraction, "score", silo.name, 0)
-        if scored.all() or not scored.any():
+        if scored.all():
             raise SilodpError(
-                f"Silo {silo.name!r} has {silo.public_count} training records, of which a share of "
-                f"{fraction:g} is to score trials with, and so many leave none for one of the two: "
-                "change --score-fraction (at most 0.5), or leave the silo out."
+                f"Silo {silo.name!r} has {silo.public_count} training records, of which "
+                f"--score-fraction {fraction:g} leaves none to train on: lower it, or leave the "
+                "silo out."
             )
         trained = max(1, round((1 - fraction) * silo.public_count))
         return replace(
