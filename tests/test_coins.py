@@ -359,7 +359,7 @@ def test_parts_of_tuning_have_their_shares_and_may_be_empty():
     one = records.take(np.arange(1))
     whose = f"silo {next(k for k in range(99) if scored_alone(f'silo {k}', one))}"
     alone = Federation("f", (Silo(whose, one, one),), "regression")
-    with pytest.raises(SilodpError, match="--score-fraction 0.5 leaves none to train on"):
+    with pytest.raises(SilodpError, match=r"--score-fraction 0\.5 leaves none to train on"):
         set_apart(alone, 0.5)
 
 
