@@ -139,6 +139,26 @@ def test_subjects(tmp_path):
     check_same_records(one, load(sqlite(tmp_path, rows()), schema))
 
 
+def test_an_id_column_is_the_sites_own(tmp_path):
+    """Nobody agreed on it, it is no feature, and a record that is mended stays where it was."""
+    frame = rows().assign(visit=[f"v{number}" for number in range(20)])
+
+    def tested(frame, id_column="visit"):
+        source = csv(tmp_path, frame)
+        one = load_records(
+            "north", source, SCHEMA, seed=3, test_fraction=0.4, id_column=id_column
+        ).silos[0]
+        assert one.test.x.shape[1] == example(SCHEMA).input_shape[0]
+        return sorted(one.test.x[:, 0].tolist())
+
+    first = tested(frame)
+    mended = frame.assign(bmi=frame.bmi + 1)
+    assert tested(mended) == first
+    assert tested(mended, None) != tested(frame, None)
+    with pytest.raises(SilodpError, match="id_column names the column 'vist'"):
+        tested(frame, "vist")
+
+
 def test_long_numbers_of_subjects_stay_apart(tmp_path):
     pytest.importorskip("sqlalchemy")
     frame = rows()
