@@ -7,11 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import silodp
 from silodp.datasets import DataOptions, coins, resolve
@@ -22,7 +24,9 @@ from silodp.errors import SilodpError
 from silodp.federation import ExpectedCounts, Federation, Records, Silo
 from silodp.options import RunOptions
 from silodp.prepare import load
+from silodp.privacy.sampling import draw_batches, slots_for
 from silodp.reporting import Reporter
+from silodp.runs import job_of, plan
 from silodp.tuning.set_apart import set_apart
 
 DECLARED = {
@@ -458,3 +462,83 @@ def test_the_noisy_metric_is_divided_by_what_is_expected(tmp_path):
         share = len(silo.test) / silo.public_test_count
         assert share != 1
         assert other["mean"] == pytest.approx(one["mean"] * share, rel=1e-3)
+
+
+# --- What plans and engines make of it
+
+
+def prepared_with(train, expected, epsilon=2.0, **options):
+    """A plan for two silos of which only what is expected may show."""
+    rng = np.random.default_rng(0)
+    silos = tuple(
+        Silo(
+            name,
+            Records(rng.normal(size=(n, 3)), rng.normal(size=n)),
+            Records(rng.normal(size=(9, 3)), rng.normal(size=9)),
+            expected=own,
+        )
+        for name, n, own in zip("ab", train, expected, strict=True)
+    )
+    given = {"batch_size": 8, "rounds": 2, "delta": 1e-3, "method": "fedavg", **options}
+    return plan(federation=Federation("f", silos, "regression"), epsilon=epsilon, **given)
+
+
+def public_part(silo_plan):
+    """All but how large arrays are."""
+    slots = silo_plan.slots if silo_plan.draw == "gaps" else 0
+    return replace(silo_plan, held=0, slots=slots)
+
+
+@pytest.mark.parametrize("batch", [8, 40])  # few enough that gaps are drawn, or every record
+def test_plans_and_weights_follow_from_what_is_expected(batch):
+    expected = (ExpectedCounts(80, 20, 100), ExpectedCounts(40, 10, 50))
+    one, two = (prepared_with(train, expected, batch_size=batch) for train in ((80, 40), (93, 29)))
+    for a, b in zip(one.plans[0], two.plans[0], strict=True):
+        assert public_part(a) == public_part(b)
+    assert [own.records for own in two.plans[0]] == [80, 40]
+    assert [own.most for own in two.plans[0]] == [100, 50]
+    assert [own.held for own in two.plans[0]] == [93, 29]
+    assert job_of(one).weights.tolist() == job_of(two).weights.tolist() == [2 / 3, 1 / 3]
+
+
+def test_slots_are_enough_for_all_that_may_be_there():
+    for records, most in ((80, 100), (800, 1000), (50, 5000)):
+        slots = slots_for(records, 5, 1e-9, most)
+        assert stats.binom.sf(slots - 1, most, 5 / records) < 1e-9
+        assert slots > slots_for(records, 5, 1e-9)
+    assert slots_for(80, 5, 0.0, 300) > 300
+
+
+@pytest.mark.parametrize("held", [5, 11, 16, 30])
+def test_a_shuffle_takes_what_is_there(held):
+    """16 records are expected, in batches of 4; others are padding."""
+    words = np.random.default_rng(0).integers(0, 2**32, (2, 30), dtype=np.uint32)
+    numbers = (jnp.int32(n) for n in (held, 16, 4))
+    rows, mask = draw_batches("shuffle", jnp.asarray(words), 8, 4, *numbers, jnp.uint32(0))
+    assert np.asarray(mask).sum() == 2 * min(held, 16)
+    drawn = np.asarray(rows)[np.asarray(mask) > 0]
+    assert drawn.max() < held
+    for epoch in (slice(0, 4), slice(4, 8)):
+        own = np.asarray(rows)[epoch][np.asarray(mask)[epoch] > 0]
+        assert len(set(own.tolist())) == len(own)
+
+
+def test_a_silo_without_score_records_is_tuned_all_the_same():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.float32)
+    records = Records(x, y)
+    few = records.take(np.arange(3))
+    federation = Federation(
+        "f", (Silo("many", records, records), Silo("few", few, few)), "regression"
+    )
+    apart = set_apart(federation, 0.02)
+    assert len(apart.silos[1].test) == 0
+    result = silodp.tune(
+        grid={"lam": [0.1, 1.0]},
+        federation=federation,
+        score_fraction=0.02,
+        **{"epsilon": 4.0, "delta": 1e-3, "rounds": 1, "small_silos": "full-batch"},
+    )
+    assert math.isfinite(result.mean)
+    assert result.tuning["score_records"] == [1, 1]
