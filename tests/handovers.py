@@ -69,6 +69,7 @@ def trained(frame, folder, target="score", declared=None, **options):
     frame.to_csv(table, index=False)
     ignore = [name for name in TARGETS if name != target]
     asked = {"data": str(table), "silo_column": "site", "target": target, "ignore": ignore}
+    asked["split"] = "paper"  # which `own_test_rows` can follow by the place of rows alone
     return silodp.run(**RUN | asked | options, keep_models=True, out=folder / "run")
 
 

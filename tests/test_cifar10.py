@@ -16,6 +16,7 @@ from silodp.cache import cache_dir
 from silodp.datasets import SOURCES, DataOptions, decoded, resolve
 from silodp.datasets.cifar10 import PUBLISHED, deal_classes, shares_of
 from silodp.datasets.cifar_files import CLASSES, read_batch
+from silodp.datasets.split import PAPER_DEAL
 from silodp.errors import SilodpError
 
 CIFAR10 = SOURCES["cifar10"]
@@ -111,7 +112,7 @@ def test_the_papers_table(real, tmp_path, monkeypatch):
         for records in (silo.train, silo.test):
             assert len(np.unique(records.y)) == 5
         assert set(np.unique(silo.train.y)) == set(np.unique(silo.test.y))
-    assert federation.uncovered == ()
+    assert federation.uncovered == (PAPER_DEAL,)
     for part, each in (("train", 5000), ("test", 1000)):
         labels = np.concatenate([getattr(silo, part).y for silo in federation.silos])
         counts = np.bincount(labels, minlength=10)
@@ -372,7 +373,7 @@ def test_a_private_round(tmp_path, cli):
     written(tmp_path, made=batches(100))
     done = cli(
         *("run", "--data", "cifar10", "--data-dir", tmp_path, "--epsilon", 4, "--rounds", 1),
-        *("--silos", 2, "--json"),
+        *("--silos", 2, "--split", "coin", "--json"),
     )
     assert done.exit_code == 0, done.stderr
     assert '"proven": true' in done.stdout

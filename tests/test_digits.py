@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from silodp.datasets import DataOptions, resolve
+from silodp.datasets.split import PAPER_DEAL
 from silodp.errors import SilodpError
 
 
@@ -27,7 +28,7 @@ def test_rotated_and_masked():
     federation = load()
     assert len(federation.silos) == 12
     assert federation.input_shape == (8, 8, 1)
-    assert federation.uncovered == ()
+    assert federation.uncovered == (PAPER_DEAL,)
     assert federation.declared == ("feature bounds", "class list")
     assert {name[:11] for name in federation.names} == {
         *("rotated-000", "rotated-090", "rotated-180", "rotated-270")
@@ -69,6 +70,6 @@ def test_it_learns_and_a_private_run_is_proven(cli):
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["test"]["mean"] > 0.85
     done = cli(
-        *("run", "--data", "digits", "--epsilon", 4, "--rounds", 1, "--json"),
+        *("run", "--data", "digits", "--epsilon", 4, "--rounds", 1, "--split", "coin", "--json"),
     )
     assert '"proven": true' in done.stdout

@@ -7,6 +7,7 @@ from cell_files import column, row, sensor_silos, write_cells
 from silodp.datasets import SOURCES, DataOptions, resolve
 from silodp.datasets.gleam import FILE, SOURCE
 from silodp.datasets.scaling import STANDARDISED
+from silodp.datasets.split import PAPER_SPLIT
 from silodp.errors import SilodpError
 
 
@@ -19,7 +20,7 @@ def test_rows_and_columns_of_cells_are_alike(tmp_path):
     first, second = loaded
     assert first.names == second.names == ("wearer-001", "wearer-002", "wearer-003")
     assert first.input_shape == (180,)
-    assert first.uncovered == (STANDARDISED,)
+    assert first.uncovered == (STANDARDISED, PAPER_SPLIT)
     assert first.test_counts.tolist() == [3, 6, 10]  # a quarter, rounded up
     for one, other in zip(first.silos, second.silos, strict=True):
         np.testing.assert_array_equal(one.train.x, other.train.x)
@@ -57,7 +58,7 @@ def test_private_run(tmp_path, cli):
     out = tmp_path / "out"
     done = cli(
         *("run", "--data", "gleam", "--data-dir", tmp_path, "--preprocess", "norm"),
-        *("--epsilon", 1, "--rounds", 1, "--out", out),
+        *("--epsilon", 1, "--rounds", 1, "--split", "coin", "--out", out),
     )
     assert done.exit_code == 0, done.stderr
     privacy = json.loads((out / "result.json").read_text())["privacy"]

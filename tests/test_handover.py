@@ -32,14 +32,15 @@ from site_folders import make_coordinator, make_sites, proposal, run_in_one_proc
 
 import silodp
 from silodp.array_files import arrays_content, read_arrays
-from silodp.datasets import DataOptions, resolve
+from silodp.datasets import DataOptions, coins, resolve
 from silodp.datasets.columns import NO_LEVEL, Column, Encoder
 from silodp.datasets.preparation import Preparation, Scaling, preparation_of
-from silodp.datasets.split import train_test_split
+from silodp.datasets.tables import text_columns
 from silodp.datasets.target import Target
 from silodp.handover.card import checked_card
 from silodp.handover.described import described, preparation_of_card
 from silodp.handover.files import CARD_FILE, MODEL_FILE, folder_of, handover_files
+from silodp.sites.agreed_schema import table_options
 from silodp.sites.site_setup import site_models
 
 # Single precision, added up in another order than in the compiled run.
@@ -185,6 +186,7 @@ def test_a_tuned_model_can_be_taken_home(tmp_path):
         silo_column="site",
         target="score",
         ignore=["ill", "grade"],
+        split="paper",
         keep_models=True,
         out=tmp_path / "run",
         **RUN | {"epsilon": 8.0},
@@ -204,7 +206,9 @@ def test_a_site_can_use_what_it_got(tmp_path):
         model = silodp.load_model(told["model"])
         assert model.card["silo"] == folder.name
         records = pd.read_csv(folder / "records.csv")
-        tested = records.iloc[train_test_split(len(records), 0.2, 0)[1]]
+        used = records.loc[:, list(agreed.schema.columns)]
+        identities = coins.of_rows(used, text_columns(table_options(agreed.schema)))
+        tested = records[coins.toss(identities, 0.2, "test", folder.name, 0)]
         score = model.score(tested)
         assert score.value == pytest.approx(told["test"])
         assert model.card["privacy"]["proven"]
@@ -396,6 +400,7 @@ def test_columns_and_classes_may_be_called_anything(tmp_path):
         silo_column="site",
         target=nasty["ill"],
         ignore=["score", "grade"],
+        split="paper",
         keep_models=True,
         out=tmp_path / "run",
         **RUN,

@@ -53,8 +53,8 @@ def test_folders_are_silos_and_classes(root):
     assert federation.task == "binary"
     assert federation.class_names == ("benign", "malign")
     assert federation.input_shape == (8, 8, 3)
-    assert federation.train_counts.tolist() == [16, 16]
-    assert federation.test_counts.tolist() == [4, 4]
+    assert federation.public_counts.tolist() == [16, 16]
+    assert federation.public_test_counts.tolist() == [4, 4]
     assert federation.declared == ("feature bounds",)
     assert "classes were taken from the names" in federation.uncovered[0]
     assert len(federation.uncovered) == 1
@@ -73,8 +73,8 @@ def test_folders_are_silos_and_classes(root):
 def test_preprocessings_and_density(root):
     assert load(root).pixels == (0, 1)
     assert load(root, preprocess="bounds").pixels == (-1, 1)
-    assert load(root, density=0.5).train_counts.tolist() == [8, 8]
-    assert load(root, test_fraction=0.5).test_counts.tolist() == [10, 10]
+    assert load(root, density=0.5).public_counts.tolist() == [8, 8]
+    assert load(root, test_fraction=0.5).public_test_counts.tolist() == [10, 10]
     refused("has no preprocessing 'none'", root, preprocess="none")
     refused("does not use the option 'target'", root, target="class")
 
@@ -259,7 +259,7 @@ def test_what_systems_leave_is_passed_over(root):
         (place / ".hidden.png").write_bytes(b"")
         (place / ".thumbnails").mkdir()
     (root / "README.txt").write_text("about these images")
-    assert load(root).train_counts.tolist() == [16, 16]
+    assert load(root).public_counts.tolist() == [16, 16]
 
 
 def test_layouts_that_would_leave_out_images(root):
@@ -276,8 +276,8 @@ def test_folders_that_lack_something(root):
     (root / "empty").mkdir()
     refused("Silo 'empty' has no images", root)
     draw(root / "empty" / "benign" / "a.png")
-    refused("Silo 'empty' has 1 record, too few", root)
-    for number in range(5):
+    refused("Silo 'empty' has 1 record, of which test_fraction 0.2 leaves none", root)
+    for number in range(25):
         draw(root / "empty" / "benign" / f"{number}.png", number)
     refused(r"Silo 'empty' has images of one class only \(benign\)", root)
 
@@ -303,7 +303,7 @@ def test_links(root, tmp_path):
     refused("link.png is a link that leads out", root)
     link.unlink()
     link.symlink_to(root / "south" / "benign" / "0.png")
-    assert load(root).train_counts.tolist() == [16, 16]
+    assert load(root).silos[1].most == 21  # a link is an image too
     link.unlink()
     link.symlink_to(link)
     refused("link.png is no file", root)

@@ -11,6 +11,7 @@ from silodp.datasets.files import digest_of
 from silodp.datasets.idx_files import read_idx
 from silodp.datasets.mnist import PUBLISHED
 from silodp.datasets.rotated_masked import mask
+from silodp.datasets.split import PAPER_DEAL
 from silodp.errors import SilodpError
 
 MNIST = SOURCES["mnist"]
@@ -74,7 +75,7 @@ def test_the_papers_table(real):
     ]
     for silo in federation.silos:  # "roughly uniform distribution on the labels"
         assert np.bincount(silo.train.y, minlength=10).min() > 90
-    assert federation.uncovered == ()
+    assert federation.uncovered == (PAPER_DEAL,)
 
 
 def test_packed_or_not_is_the_same(tmp_path):
@@ -256,7 +257,7 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
 def test_a_private_round(real, cli, tmp_path):
     done = cli(
         *("run", "--data", "mnist", "--data-dir", real, "--epsilon", 1, "--rounds", 1),
-        *("--density", 0.02, "--silos", 4, "--out", tmp_path / "out", "--json"),
+        *("--density", 0.02, "--silos", 4, "--split", "coin", "--out", tmp_path / "out", "--json"),
     )
     assert done.exit_code == 0, done.stderr
     assert '"proven": true' in done.stdout

@@ -116,7 +116,7 @@ def test_finetuning_in_trials_follows_the_trials_own_fraction():
         grid={"finetune_fraction": [0.5]},
         finetune_fraction=1.0,
         trials=1,
-        score_fraction=0.025,  # one record of 40
+        score_fraction=0.025,  # one record of 40 is expected
         keep_models=True,
     )
     expected = run(**options, finetune_fraction=0.5, keep_models=True)

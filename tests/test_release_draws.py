@@ -110,10 +110,12 @@ def test_drawn_records_take_the_first_slots():
 
 
 def test_shuffled_batches_part_the_records():
-    rows = shuffled(10, 3, 2, 6, stream())
+    rows = shuffled(10, 10, 3, 2, stream())
     assert rows.shape == (6, 3)
     for epoch in (rows[:3], rows[3:]):
         assert len(set(epoch.ravel().tolist())) == 9
+    fewer = shuffled(7, 10, 3, 1, stream())
+    assert sorted(fewer.ravel().tolist()) == [-1, -1, *range(7)]
 
 
 def made(sizes=(40, 90, 700), **options):

@@ -17,6 +17,7 @@ from silodp.datasets import SOURCES, DataOptions, resolve
 from silodp.datasets.cell_silos import read_cell_silos
 from silodp.datasets.files import has_checksum
 from silodp.datasets.school import COLUMN_BOUNDS, FILE
+from silodp.datasets.split import PAPER_SPLIT
 from silodp.errors import SilodpError
 from silodp.names import numbered
 
@@ -92,7 +93,7 @@ def test_real_federation(real):
     assert (federation.train_counts + federation.test_counts).sum() == 15362
     y = np.concatenate([np.concatenate([s.train.y, s.test.y]) for s in federation.silos])
     assert (y.min(), y.max()) == (0, 1)
-    assert federation.uncovered == ()  # by default epsilon covers all that is done
+    assert federation.uncovered == (PAPER_SPLIT,)  # epsilon covers all else that is done
     assert federation.declared == ("feature bounds", "label range")
     assert federation.feature_bound == 1.0
     paper = SCHOOL.load(0, replace(real, preprocess="paper"))
@@ -143,7 +144,7 @@ def test_real_density(real):
 
 def test_real_bounds(real):
     federation = SCHOOL.load(0, DataOptions(data_dir=real.data_dir, preprocess="bounds"))
-    assert federation.uncovered == ()
+    assert federation.uncovered == (PAPER_SPLIT,)
     x = np.concatenate([silo.train.x for silo in federation.silos])
     assert (np.abs(x) <= 1).all()
     assert (x[:, 27] == 1).all()
@@ -157,7 +158,7 @@ def test_preprocess_none_keeps_the_numbers(tmp_path):
     xs[0][:, 3] = 200  # in one byte, 200 + 200 would be 144
     options = written(tmp_path, xs, ys)
     federation = SCHOOL.load(1, DataOptions(data_dir=tmp_path, preprocess="none"))
-    assert federation.uncovered == ()
+    assert federation.uncovered == (PAPER_SPLIT,)
     silo = federation.silos[0]
     assert (np.concatenate([silo.train.x, silo.test.x])[:, 3] == 200).all()
     got = np.concatenate([silo.train.y, silo.test.y])

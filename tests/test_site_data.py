@@ -15,6 +15,7 @@ import postgres_server
 import pytest
 
 from silodp.errors import SilodpError
+from silodp.federation import ExpectedCounts
 from silodp.sites.agreed_schema import agreed_schema, example
 from silodp.sites.findings import check_parts, look_at
 from silodp.sites.site_data import DataAtSite, data_at_site, load_records
@@ -91,7 +92,7 @@ def check_same_records(one, other):
     """The same records with the same owners, whichever are for testing."""
     assert one.feature_names == other.feature_names
     np.testing.assert_array_equal(all_records(one), all_records(other))
-    assert one.unit_counts.tolist() == other.unit_counts.tolist()
+    assert one.silos[0].expected == other.silos[0].expected
 
 
 def all_records(federation):
@@ -110,7 +111,8 @@ def test_csv(tmp_path):
     assert federation.declared == ("feature bounds", "class list")
     assert federation.feature_names == example(SCHEMA).feature_names
     assert federation.input_shape == example(SCHEMA).input_shape
-    assert (len(federation.silos[0].train), len(federation.silos[0].test)) == (16, 4)
+    assert federation.silos[0].expected == ExpectedCounts(train=16, test=4, most=20)
+    assert federation.train_counts + federation.test_counts == 20
     ages = np.concatenate([federation.silos[0].train.x, federation.silos[0].test.x])[:, 0]
     np.testing.assert_allclose(np.sort(ages), np.arange(20) * 3 / 50 - 1, atol=1e-6)
 
@@ -123,7 +125,7 @@ def test_all_places_give_the_same(tmp_path):
     frame.to_parquet(tmp_path / "records.parquet", index=False)
     check_same(one, load(DataAtSite(folder=tmp_path, path=Path("records.parquet"))))
     check_same(one, load(DataAtSite(path=tmp_path / "records.parquet")))
-    # SQLite keeps true and false as 1 and 0.
+    # SQLite keeps true and false as 1 and 0, and rows come in an order of their own.
     check_same_records(one, load(sqlite(tmp_path, frame)))
     # The order of a site's columns, and what else it has, is its own business.
     check_same(one, load(csv(tmp_path, frame[frame.columns[::-1]].drop(columns="name"))))
@@ -134,8 +136,28 @@ def test_subjects(tmp_path):
     schema = agreed(subject_column="who")
     one = load(csv(tmp_path, rows()), schema)
     assert one.by_subject
-    assert one.unit_counts.tolist() == [8]
+    assert one.silos[0].expected == ExpectedCounts(train=8, test=4, most=10)
     check_same_records(one, load(sqlite(tmp_path, rows()), schema))
+
+
+def test_an_id_column_is_the_sites_own(tmp_path):
+    """Nobody agreed on it, it is no feature, and a record that is mended stays where it was."""
+    frame = rows().assign(visit=[f"v{number}" for number in range(20)])
+
+    def tested(frame, id_column="visit"):
+        source = csv(tmp_path, frame)
+        one = load_records(
+            "north", source, SCHEMA, seed=3, test_fraction=0.4, id_column=id_column
+        ).silos[0]
+        assert one.test.x.shape[1] == example(SCHEMA).input_shape[0]
+        return sorted(one.test.x[:, 0].tolist())
+
+    first = tested(frame)
+    mended = frame.assign(bmi=frame.bmi + 1)
+    assert tested(mended) == first
+    assert tested(mended, None) != tested(frame, None)
+    with pytest.raises(SilodpError, match="id_column names the column 'vist'"):
+        tested(frame, "vist")
 
 
 def test_long_numbers_of_subjects_stay_apart(tmp_path):
@@ -144,7 +166,7 @@ def test_long_numbers_of_subjects_stay_apart(tmp_path):
     # As floating point, all of these would be one.
     frame["who"] = pd.array([2**60 + i for i in range(19)] + [None], dtype="Int64")
     schema = agreed(subject_column="who", drop_missing=True)
-    assert load(sqlite(tmp_path, frame), schema).unit_counts.tolist() == [15]
+    assert load(sqlite(tmp_path, frame), schema).silos[0].most == 19
 
 
 def test_values_beyond_the_bounds_are_moved_there(tmp_path):
@@ -167,8 +189,9 @@ def test_regression(tmp_path):
 def test_the_split_goes_by_the_seed(tmp_path):
     source = csv(tmp_path, rows())
     check_same(load(source, seed=1), load(source, seed=1))
-    assert (load(source, seed=1).silos[0].test.x != load(source, seed=2).silos[0].test.x).any()
-    assert len(load(source, test_fraction=0.5).silos[0].test) == 10
+    one, two = (set(load(source, seed=seed).silos[0].test.x[:, 0]) for seed in (1, 2))
+    assert one != two
+    assert load(source, test_fraction=0.5).public_test_counts.tolist() == [10]
     for fraction in (0.0, 1.0):
         with pytest.raises(SilodpError, match="test_fraction"):
             load(source, test_fraction=fraction)
@@ -467,7 +490,7 @@ def test_other_numbers_are_no_booleans(tmp_path):
 def test_bad_queries(tmp_path, words, query):
     source = sqlite(tmp_path, rows(), query)
     refused(words, source)
-    assert load(replace(source, query=QUERY)).train_counts.tolist() == [16]
+    assert load(replace(source, query=QUERY)).public_counts.tolist() == [16]
 
 
 def test_a_query_without_rows(tmp_path):
@@ -650,7 +673,7 @@ def test_postgres_is_read_only(postgres):
         "drop table visits",
     ):
         refused("the query fails .*read-only", DataAtSite(url=postgres, query=query))
-    assert load(DataAtSite(url=postgres, query=QUERY)).train_counts.tolist() == [16]
+    assert load(DataAtSite(url=postgres, query=QUERY)).public_counts.tolist() == [16]
 
 
 def test_postgres_hides_passwords(postgres):

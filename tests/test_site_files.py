@@ -30,6 +30,7 @@ url_env = "NORTH_URL"
 query = "select * from visits"
 test_fraction = 0.3
 seed = 7
+id_column = "visit"
 [policy]
 epsilon = 3
 delta = 1e-5
@@ -87,6 +88,7 @@ def test_everything(tmp_path):
         tell_noise=False,
         test_fraction=0.3,
         seed=7,
+        id_column="visit",
         keys="test",
     )
 
@@ -194,6 +196,7 @@ def policies(draw):
             "tell_noise": st.booleans(),
             "test_fraction": st.floats(0.01, 0.99),
             "seed": st.integers(0, 2**32 - 1),
+            "id_column": st.none() | names,
             "keys": st.sampled_from(["os", "test"]),
         }
     ),
@@ -230,6 +233,7 @@ def test_there_and_back(name, data, policy, more):
         ("'north': \\[data\\]: url is given, but no query", "path", "url"),
         ("'north': test_fraction is 2", "[policy]", "test_fraction = 2\n[policy]"),
         ("'north': Seed 'a' cannot", "[policy]", 'seed = "a"\n[policy]'),
+        ("'north': \\[data\\] id_column is 3", "[policy]", "id_column = 3\n[policy]"),
         ("'north': \\[policy\\]: the key 'epsilo' is unknown: use 'epsilon'", "epsilon", "epsilo"),
         ("'north': \\[policy\\] has no epsilon: give", "epsilon = 3", ""),
         ("'north': \\[policy\\] has no delta: give", "delta = 1e-5", ""),

@@ -14,8 +14,6 @@ from silodp.datasets.scaling import (
 from silodp.datasets.split import (
     MAX_SEED,
     authors_seed,
-    kept_together,
-    split_records,
     split_silo,
     subject_split,
     time_split,
@@ -124,13 +122,14 @@ def test_a_subject_is_on_one_side(subject, fraction, seed):
     assert set(subject[test]) == set(test_subjects)
 
 
-def test_split_records_with_and_without_subjects():
+def test_a_silo_is_split_with_and_without_subjects():
     x, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
-    train, test = split_records(Records(x, y), 0.25, 7)
+    train, test, expected = split_silo("a", Records(x, y), 0.25, 7)
     assert test.y.tolist() == [8, 5, 0]
     assert train.subject is None
+    assert expected is None  # the numbers are what they are
     subject = np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
-    train, test = split_records(Records(x, y, subject), 0.2, 7)
+    train, test, _ = split_silo("a", Records(x, y, subject), 0.2, 7)
     (out,) = train_test_split(5, 0.2, 7)[1]
     assert test.y.tolist() == [out, out + 5]
     assert test.subject.tolist() == [0, 0]  # numbered anew within the part
@@ -160,59 +159,22 @@ def test_the_cut_in_time_moves_to_the_nearest_change():
     assert time_split(np.array([0, 0, 0, 0, 1, 1, 2, 2]), 0.375)[1].tolist() == [4, 5, 6, 7]
 
 
-numberings = st.integers(1, 40).flatmap(
-    lambda n: st.tuples(
-        st.lists(st.integers(0, 12), min_size=n, max_size=n),
-        st.none() | st.lists(st.integers(0, 12), min_size=n, max_size=n),
-    )
-)
-
-
-@settings(deadline=None)
-@given(numbers=numberings, fraction=fractions, seed=seeds)
-def test_no_group_and_no_subject_is_parted(numbers, fraction, seed):
-    group, subject = (
-        None if given is None else np.unique(given, return_inverse=True)[1] for given in numbers
-    )
-    rows = np.arange(len(group))
-    records = Records(rows[:, None], rows, subject)
-    train, test = split_records(records, fraction, seed, group=group)
-    assert sorted([*train.y, *test.y]) == rows.tolist()
-    for numbering in (group, subject):
-        if numbering is not None:
-            assert not set(numbering[train.y]) & set(numbering[test.y])
-    # All seeds share the draw.
-    assert split_records(records, fraction, 0, group=group)[0].y.tolist() == train.y.tolist()
-
-
-def test_chains_of_subjects_and_groups_are_kept_together():
-    subject, group = np.array([0, 0, 1, 2, 3, 3]), np.array([0, 1, 1, 2, 3, 4])
-    assert kept_together(subject, group).tolist() == [0, 0, 0, 1, 2, 2]
-
-
 def test_a_split_by_time_thins_and_keeps_subjects():
     rows = np.arange(20)
     records = Records(rows[:, None], rows, rows % 5)
-    train, test = split_silo("a", records, 0.25, 0, 0.5, time=rows)
+    train, test, _ = split_silo("a", records, 0.25, 0, 0.5, time=rows)
     assert test.y.tolist() == [15, 16, 17, 18, 19]
     assert train.units == 2  # of five subjects
     assert len(train) == 6
     assert train.y.max() < 15
 
 
-@pytest.mark.parametrize(
-    ("by", "words"),
-    [
-        ({"time": np.zeros(9)}, "'a' has 1 different time, too few"),
-        ({"group": np.zeros(9, int)}, "'a' has 1 separate group, too few"),
-    ],
-)
-def test_a_split_needs_two_times_or_groups(by, words):
+def test_a_split_needs_two_times_or_records():
     rows = np.arange(9)
-    with pytest.raises(SilodpError, match=words):
-        split_silo("a", Records(rows[:, None], rows), 0.2, 0, **by)
-    with pytest.raises(SilodpError, match="1 separate group, too few"):
-        split_silo("a", Records(rows[:, None], rows, rows * 0), 0.2, 0, group=rows)
+    with pytest.raises(SilodpError, match="'a' has 1 different time, too few"):
+        split_silo("a", Records(rows[:, None], rows), 0.2, 0, time=np.zeros(9))
+    with pytest.raises(SilodpError, match="'a' has 1 subject, too few"):
+        split_silo("a", Records(rows[:, None], rows, rows * 0), 0.2, 0)
 
 
 def test_a_split_by_time_that_is_far_from_what_was_asked_is_refused():
@@ -220,7 +182,7 @@ def test_a_split_by_time_that_is_far_from_what_was_asked_is_refused():
     time = np.array([1] + 99 * [2])
     with pytest.raises(SilodpError, match=r"99 of its 100 records would be for testing"):
         split_silo("a", records, 0.2, 0, time=time)
-    train, _ = split_silo("a", records, 0.99, 0, time=time)
+    train = split_silo("a", records, 0.99, 0, time=time).train
     assert len(train) == 1
 
 

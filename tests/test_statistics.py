@@ -57,10 +57,10 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_scaled_to(d):
 
 def test_metric_noise_is_what_the_plan_says():
     random = HostRandom(0, b"", "test")
-    noisy = noisy_metric(np.full(20_000, 0.7), 1.0, 50, 4.0, random)
+    noisy = noisy_metric(np.full(20_000, 35.0), 1.0, 50, 60, 4.0, random)
     assert noisy.mean() == pytest.approx(0.7, abs=5 * 0.08 / math.sqrt(20_000))
     assert noisy.std() == pytest.approx(4.0 / 50, rel=0.03)
-    assert noisy_metric(np.array([0.7]), 1.0, 50, 0.0, random)[0] == 0.7
+    assert noisy_metric(np.array([35.0]), 1.0, 50, 60, 0.0, random)[0] == 0.7
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])

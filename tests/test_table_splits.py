@@ -87,7 +87,8 @@ def test_a_group_is_on_one_side(tmp_path, subject):
     for silo in one.silos:
         train, test = rows_of(frame, silo.train), rows_of(frame, silo.test)
         assert not set(train.family) & set(test.family)
-    np.testing.assert_array_equal(one.train_counts, two.train_counts)
+    np.testing.assert_array_equal(one.public_counts, two.public_counts)
+    assert one.uncovered == ()
     assert one.by_subject == (subject is not None)
 
 

@@ -16,6 +16,7 @@ from silodp.datasets.schema import Schema, level_text, read_schema
 from silodp.datasets.split import train_test_split
 from silodp.datasets.table_files import in_order
 from silodp.errors import SilodpError
+from silodp.federation import ExpectedCounts
 
 
 def people(n=40, seed=0):
@@ -64,11 +65,11 @@ def test_one_file_with_a_silo_column(tmp_path):
     assert federation.task == "regression"
     assert federation.input_shape == (1 + 3 + 2 + 1,)
     north = frame[frame.site == "north"].reset_index(drop=True)
-    train, test = train_test_split(len(north), 0.2, 3)
-    for records, rows in (
-        (federation.silos[0].train, north.loc[train]),
-        (federation.silos[0].test, north.loc[test]),
-    ):
+    silo = federation.silos[0]
+    assert silo.expected == ExpectedCounts(train=16, test=4, most=20)
+    assert len(silo.train) + len(silo.test) == 20
+    for records in (silo.train, silo.test):
+        rows = north[np.isin(north.score.astype(np.float32), records.y)]  # in the file's order
         np.testing.assert_allclose(records.y, rows.score, rtol=1e-6)
         np.testing.assert_allclose(records.x[:, 0], rows.age)
         for column, level in ((1, "a"), (2, "b"), (3, "c")):
@@ -242,6 +243,10 @@ def test_bounds_leave_nothing_uncovered(tmp_path):
     assert federation.uncovered == ()
     assert federation.input_shape == (1 + 4 + 2 + 1 + 2,)
     silo = federation.silos[0]
+    paper = load(path, **declarations(), split="paper")
+    assert [note for note in paper.uncovered if "--split coin" in note] == list(paper.uncovered)
+    assert paper.silos[0].expected is None
+    silo = paper.silos[0]
     rows = frame[frame.site == "north"].iloc[train_test_split(20, 0.2, 0)[0]]
     np.testing.assert_allclose(silo.train.x[:, 0], (rows.age.clip(30, 70) - 50) / 20, atol=1e-6)
     np.testing.assert_allclose(silo.train.y, (rows.score.clip(40, 60) - 40) / 20, atol=1e-6)
@@ -285,10 +290,10 @@ def test_seeds_share_shapes_and_the_file_is_read_once(tmp_path):
     source = resolve(path, options)
     path.unlink()
     one, two = source.load(0, options), source.load(1, options)
-    np.testing.assert_array_equal(one.train_counts, two.train_counts)
+    np.testing.assert_array_equal(one.public_counts, two.public_counts)
     assert not np.array_equal(one.silos[0].train.y, two.silos[0].train.y)
     half = source.load(0, DataOptions(silo_column="site", target="score", test_fraction=0.5))
-    assert half.test_counts.tolist() == [10, 10]
+    assert half.public_test_counts.tolist() == [10, 10]
     with pytest.raises(SilodpError, match="does not exist"):  # other rows: it must be read again
         source.load(0, DataOptions(silo_column="site", target="age"))
 
@@ -308,7 +313,7 @@ def test_a_subject_column_is_no_feature_and_is_never_split(tmp_path):
     federation = load(path, subject_column="who", preprocess="none")
     assert federation.by_subject
     assert federation.input_shape == load(path, ignore=["who"]).input_shape
-    assert federation.unit_counts.tolist() == [6, 6]  # 8 people less ceil(0.2 * 8)
+    assert federation.public_counts.tolist() == [6, 6]  # 0.8 of 8 people
     for silo in federation.silos:
         people_in = {}
         for part in ("train", "test"):
@@ -319,17 +324,17 @@ def test_a_subject_column_is_no_feature_and_is_never_split(tmp_path):
             pairs = set(zip(who, records.subject, strict=True))
             assert len(pairs) == records.units == len(people_in[part])
         assert not people_in["train"] & people_in["test"]
-        assert len(people_in["test"]) == 2
+        assert len(people_in["train"] | people_in["test"]) == silo.most == 8
         assert len(silo.train) + len(silo.test) == 20
-    other = load(path, seed=1, subject_column="who", preprocess="none")
-    assert other.unit_counts.tolist() == [6, 6]
+    other = load(path, seed=3, subject_column="who", preprocess="none")
+    assert other.public_counts.tolist() == [6, 6]
     assert set(other.silos[0].test.y) != set(federation.silos[0].test.y)
 
 
 def test_one_row_each_is_split_as_rows_are(tmp_path):
     frame = people().assign(who=[f"{i:03d}" for i in range(40)])
     path = csv(tmp_path, frame)
-    plain = load(path, seed=3, ignore=["who"], preprocess="none")
+    plain = load(path, seed=3, id_column="who", preprocess="none")
     federation = load(path, seed=3, subject_column="who", preprocess="none")
     for one, two in zip(plain.silos, federation.silos, strict=True):
         np.testing.assert_array_equal(np.sort(one.test.y), np.sort(two.test.y))
@@ -338,7 +343,7 @@ def test_one_row_each_is_split_as_rows_are(tmp_path):
 @pytest.mark.parametrize("preprocess", ["paper", "none"])
 def test_subjects_survive_scaling(tmp_path, preprocess):
     federation = load(csv(tmp_path, visits()), subject_column="who", preprocess=preprocess)
-    assert federation.unit_counts.tolist() == [6, 6]
+    assert federation.public_counts.tolist() == [6, 6]
     assert all(silo.test.subject is not None for silo in federation.silos)
 
 
@@ -355,7 +360,8 @@ def test_subjects_survive_scaling(tmp_path, preprocess):
 )
 def test_spellings_of_subjects(tmp_path, names, subjects):
     path = csv(tmp_path, people().assign(who=np.repeat(names, 2).tolist() * 5))
-    federation = load(path, subject_column="who", test_fraction=0.3)
+    # So few that coins may leave a part empty.
+    federation = load(path, subject_column="who", test_fraction=0.3, split="paper")
     for silo in federation.silos:
         assert silo.train.units + silo.test.units == subjects
 
@@ -364,6 +370,7 @@ def test_subjects_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
     frame = visits()
+    found = []
     for who in (
         frame.who,
         frame.who.astype(float),
@@ -371,7 +378,10 @@ def test_subjects_of_parquet(tmp_path):
         pd.Categorical(frame.who),
     ):
         frame.assign(who=who).to_parquet(path, index=False)
-        assert load(path, subject_column="who").unit_counts.tolist() == [6, 6]
+        one = load(path, subject_column="who", preprocess="none")
+        assert one.public_counts.tolist() == [6, 6]
+        found.append([silo.test.y.tolist() for silo in one.silos])
+    assert all(tested == found[0] for tested in found)
     frame.assign(who=[[1]] * 40).to_parquet(path, index=False)
     refused("'north': the subject column 'who' holds values of type", path, subject_column="who")
     frame.assign(who=["", " "] + ["a", "b"] * 19).to_parquet(path, index=False)
@@ -384,7 +394,7 @@ def test_missing_subjects(tmp_path):
     path = csv(tmp_path, frame)
     refused("1 in column 'who' of silo 'north'", path, subject_column="who")
     federation = load(path, subject_column="who", drop_missing=True)
-    assert federation.unit_counts.tolist() == [5, 6]
+    assert [silo.most for silo in federation.silos] == [7, 8]
     assert (federation.train_counts + federation.test_counts).tolist() == [19, 19]
 
 
@@ -405,11 +415,16 @@ def test_silos_with_too_few_subjects(tmp_path):
     frame = visits()
     frame.loc[frame.site == "south", "who"] = 99
     path = csv(tmp_path, frame)
-    refused("Silo 'south' has 1 subject, too few for training", path, subject_column="who")
+    refused(
+        "Silo 'south' has 1 subject, of which test_fraction 0.2 leaves none",
+        path,
+        subject_column="who",
+    )
     frame.loc[frame.index[-3:], "who"] = 98
     path = csv(tmp_path, frame)
-    assert load(path, subject_column="who").unit_counts.tolist() == [6, 1]
-    refused("Silo 'south' has 2 subjects, too", path, subject_column="who", test_fraction=0.6)
+    paper = load(path, subject_column="who", split="paper")
+    assert paper.unit_counts.tolist() == [6, 1]
+    refused("Silo 'south' has 2 subjects, of which", path, subject_column="who", test_fraction=0.6)
 
 
 # --- what was taken as public
@@ -673,7 +688,9 @@ def test_missing_values_of_every_type(tmp_path):
 def test_silos_too_small(tmp_path):
     frame = people()
     frame.loc[0, "site"] = "lonely"
-    refused("Silo 'lonely' has 1 record, too few", csv(tmp_path, frame))
+    refused(
+        "Silo 'lonely' has 1 record, of which test_fraction 0.2 leaves none", csv(tmp_path, frame)
+    )
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e39"])
@@ -889,8 +906,8 @@ def test_check_command(run, tmp_path):
     assert described["task"] == "binary"
     assert described["features"] == [8]
     silo = described["silos"][0]
-    assert (silo["name"], silo["train"], silo["test"]) == ("[b]north", 16, 4)
-    assert sum(silo["labels"].values()) == 16
+    assert (silo["name"], silo["train"] + silo["test"]) == ("[b]north", 20)
+    assert sum(silo["labels"].values()) == silo["train"]
     assert len(described["uncovered"]) == 3
     plain = run("check", path, "--silo-column", "site", "--target", "score")
     assert plain.exit_code == 0
@@ -902,7 +919,7 @@ def test_check_command_shows_subjects_and_what_is_public(run, tmp_path):
     path = csv(tmp_path, visits())
     asked = ("check", path, "--silo-column", "site", "--subject-column", "who", "--target", "score")
     described = json.loads(run(*asked, "--json").output)
-    assert [silo["subjects"] for silo in described["silos"]] == [6, 6]
+    assert all(0 < silo["subjects"] < 8 for silo in described["silos"])
     assert described["declared"] == []
     printed = run(*asked).output
     assert "subjects" in printed

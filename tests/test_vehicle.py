@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from silodp.datasets import DataOptions, resolve
 from silodp.datasets.scaling import STANDARDISED
 from silodp.datasets.sensors import STANDARDISED_BEFORE
-from silodp.datasets.split import authors_seed, split_silo
+from silodp.datasets.split import PAPER_SPLIT, authors_seed, split_silo
 from silodp.datasets.vehicle import FILE, SOURCE
 from silodp.errors import SilodpError
 from silodp.federation import Records
@@ -52,7 +52,7 @@ def test_real_json(real):
     assert (federation.names[0], federation.names[-1]) == ("f_00000", "f_00022")
     counts = federation.train_counts + federation.test_counts
     assert (counts.sum(), counts.min(), counts.max()) == (1860, 7, 534)
-    assert federation.uncovered == (STANDARDISED_BEFORE,)
+    assert federation.uncovered == (STANDARDISED_BEFORE, PAPER_SPLIT)
     # Left as it is by "paper".
     raw = json.loads((real.data_dir / FILE.names[2]).read_text())
     silo = federation.silos[3]
@@ -100,7 +100,8 @@ def test_told_apart_by_content(tmp_path, name, kind):
         (tmp_path / "file.mat").rename(tmp_path / name)
     federation = SOURCE.load(0, DataOptions(data_dir=tmp_path, preprocess="none"))
     assert federation.names[0] == ("f_00000" if kind.startswith("json") else "sensor-001")
-    assert federation.uncovered == ((STANDARDISED_BEFORE,) if kind.startswith("json") else ())
+    before = (STANDARDISED_BEFORE,) if kind.startswith("json") else ()
+    assert federation.uncovered == (*before, PAPER_SPLIT)
     assert federation.test_counts.tolist() == [3, 6, 10]
     expected = np.concatenate(xs).astype(np.float32)
     np.testing.assert_array_equal(
@@ -122,12 +123,12 @@ def test_standardisation_equals_scikit_learn(tmp_path, density):
     xs[0][:, 2] = 0.1  # without any variance
     write_cells(tmp_path / "vehicle.mat", xs, ys)
     federation = SOURCE.load(3, DataOptions(data_dir=tmp_path, density=density))
-    assert federation.uncovered == (STANDARDISED,)
+    assert federation.uncovered == (STANDARDISED, PAPER_SPLIT)
     assert (federation.declared, federation.feature_bound) == (("class list",), None)
     assert federation.train_counts.tolist() == ([30, 45] if density is None else [15, 22])
     for silo, x, y in zip(federation.silos, xs, ys, strict=True):
         records = Records(x, y.ravel())
-        train, test = split_silo(silo.name, records, 0.25, authors_seed(3), density)
+        train, test, _ = split_silo(silo.name, records, 0.25, authors_seed(3), density)
         scaler = preprocessing.StandardScaler().fit(train.x)
         np.testing.assert_allclose(silo.train.x, scaler.transform(train.x), atol=1e-5)
         np.testing.assert_allclose(silo.test.x, scaler.transform(test.x), atol=1e-5)
@@ -149,7 +150,10 @@ def test_norm(tmp_path, from_json):
     np.testing.assert_allclose(norms[norms > 0], 1, rtol=1e-6)
     assert federation.feature_bound == 1.0
     assert federation.declared == ("class list",)
-    assert federation.uncovered == ((STANDARDISED_BEFORE,) if from_json else ())
+    assert federation.uncovered == (
+        *((STANDARDISED_BEFORE,) if from_json else ()),
+        PAPER_SPLIT,
+    )
 
 
 def test_wrong_cells(tmp_path):

@@ -57,7 +57,7 @@ def silos_of_data(
         check_unit(name, policy, asked, federation)
     if parameters is None:
         parameters = _model_size(asked.model or "", federation)
-    counts = zip(federation.unit_counts.tolist(), policies, strict=True)
+    counts = zip(federation.public_counts.tolist(), policies, strict=True)
     return Advised(
         federation.name,
         federation.names,

@@ -25,6 +25,9 @@ Regulariser = Literal["outside", "inside", "proximal"]
 Optimiser = Literal["sgd", "momentum", "adam"]
 ServerOptimiser = Literal["average", "fedavgm", "fedadam"]
 Weights = Literal["records", "uniform"]
+Split = Literal["coin", "paper"]
+"""How records are parted for training and testing: by a coin for each record, or by a draw over all
+of a silo's records, as in the paper."""
 Engine = Literal["simulation", "debug"]
 SmallSilos = Literal["refuse", "full-batch"]
 

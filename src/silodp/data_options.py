@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silodp.choices import Task
+from silodp.choices import Split, Task
 
 
 @dataclass(frozen=True)
@@ -14,15 +14,20 @@ class DataOptions:
     Attributes:
       data_dir: folder that holds the data files, looked into first.
       preprocess: one of the source's `preprocessings`.
-      test_fraction: share of each silo's records that is kept for testing.
-      density: share of each silo's training records that is used.
+      test_fraction: share of each silo's records that is kept for testing; by coins it is what is
+        expected.
+      density: share of each silo's training records that is used; likewise.
+      split: "coin" or "paper"; see `datasets.split`.
       no_cache: read the files anew, and keep no decoded copy of them.
       task: regression, binary or multiclass (tables, synthetic).
       silo_column: column that names a record's silo (tables in one file).
       subject_column: column that names the person a record is about (tables; adni: patient);
         privacy then protects a person with all records in a silo.
+      id_column: column that names a record for good, by which its coin falls (tables); without it
+        by all that the record holds.
       time_column: column that says when a record was made; each silo's latest are for testing
         (tables).
+      test_from: with it, the records that are for testing: those of this time or later.
       group_column: column whose values are never parted by the split (tables).
       target: column to predict (tables).
       drop_missing: drop rows with missing values (tables), or images without a label (adni),
@@ -53,11 +58,14 @@ class DataOptions:
     preprocess: str | None = None
     test_fraction: float | None = None
     density: float | None = None
+    split: Split | None = None
     no_cache: bool | None = None
     task: Task | None = None
     silo_column: str | None = None
     subject_column: str | None = None
+    id_column: str | None = None
     time_column: str | None = None
+    test_from: str | None = None
     group_column: str | None = None
     target: str | None = None
     drop_missing: bool | None = None

@@ -64,16 +64,57 @@ class Records:
 
 
 @dataclass(frozen=True)
+class ExpectedCounts:
+    """What may be told of a silo whose records are parted by coins.
+
+    How many of them are for training hangs on what each record holds, and so is a secret. These
+    numbers follow from how many records (or subjects) the silo has, and from public options.
+
+    Attributes:
+      train: training units (records or subjects) that are expected; at least 1.
+      test: test records that are expected; at least 1.
+      most: units that the silo has: no more can be for training.
+    """
+
+    train: int
+    test: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Silo:
     """A site that holds records which may not leave it.
 
-    `preparation` says how they were made from what the silo has, where that is known.
+    `preparation` says how they were made from what the silo has, where that is known. `expected` is
+    what may be told instead of the numbers of records that are really there; None says that these
+    are no secret of single records (as where a silo's parts were given, not drawn by coins).
     """
 
     name: str
     train: Records
     test: Records
     preparation: "Preparation | None" = None
+    expected: ExpectedCounts | None = None
+
+    @property
+    def public_count(self) -> int:
+        """n_k as far as it may be told: training units, expected or real."""
+        return self.train.units if self.expected is None else self.expected.train
+
+    @property
+    def public_test_count(self) -> int:
+        """Test records, expected or real."""
+        return len(self.test) if self.expected is None else self.expected.test
+
+    @property
+    def most_tested(self) -> int:
+        """Test records that there may be; by subject, noisy metrics have no price."""
+        return len(self.test) if self.expected is None else self.expected.most
+
+    @property
+    def most(self) -> int:
+        """Training units that there may be."""
+        return self.train.units if self.expected is None else self.expected.most
 
 
 @dataclass(frozen=True)
@@ -169,8 +210,21 @@ class Federation:
 
     @property
     def unit_counts(self) -> np.ndarray:
-        """What privacy protects in each silo, counted: training subjects or training records."""
+        """What privacy protects in each silo, counted: training subjects or training records.
+
+        Not for publication: see `public_counts`.
+        """
         return np.array([silo.train.units for silo in self.silos])
+
+    @property
+    def public_counts(self) -> np.ndarray:
+        """The same as far as it may be told; all that is public follows from these."""
+        return np.array([silo.public_count for silo in self.silos])
+
+    @property
+    def public_test_counts(self) -> np.ndarray:
+        """Test records of each silo, as far as they may be told."""
+        return np.array([silo.public_test_count for silo in self.silos])
 
 
 def pixel_values(x, low: float, high: float):
@@ -243,8 +297,15 @@ def check_federation(federation: Federation) -> None:
         if not silo.name:
             raise SilodpError("A silo has an empty name: give each silo a name.")
         for part, records in (("train", silo.train), ("test", silo.test)):
-            _check_records(federation, silo.name, part, records)
+            # To refuse coins that gave none for testing would tell how they fell.
+            may_be_empty = part == "test" and silo.expected is not None
+            _check_records(federation, silo.name, part, records, may_be_empty)
         _check_classes(federation, silo)
+        if silo.train.units > silo.most or silo.public_count < 1 or silo.public_test_count < 1:
+            raise SilodpError(
+                f"Silo {silo.name!r}: expected is {silo.expected}, but it has {silo.train.units} "
+                "to train on: give at least 1 for each, and at most as many as there may be."
+            )
         if (silo.train.subject is not None) != federation.by_subject:
             has, has_not = federation.silos[0].name, silo.name
             if not federation.by_subject:
@@ -307,14 +368,16 @@ def _check_subjects(where: str, subject: np.ndarray, records: tuple[int, ...]) -
         )
 
 
-def _check_records(federation: Federation, silo: str, part: str, records: Records) -> None:
+def _check_records(
+    federation: Federation, silo: str, part: str, records: Records, may_be_empty: bool
+) -> None:
     where = f"Silo {silo!r}: {part}"
     if records.y.ndim != 1 or records.x.ndim < 2 or len(records.x) != len(records.y):
         raise SilodpError(
             f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
             "[records, features...] and y [records], with as many records."
         )
-    if len(records) == 0 and not federation.may_be_empty:
+    if len(records) == 0 and not (may_be_empty or federation.may_be_empty):
         raise SilodpError(
             f"{where} has no records: leave the silo out, or give it records"
             + (" (or a larger test fraction)." if part == "test" else ".")

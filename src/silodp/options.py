@@ -19,6 +19,7 @@ from silodp.choices import (
     SelectScore,
     ServerOptimiser,
     SmallSilos,
+    Split,
     Task,
     Weights,
 )
@@ -130,6 +131,11 @@ class RunOptions:
         None, "How features are scaled: paper, bounds, norm or none, as the data set has it."
     )
     test_fraction: float | None = _option(None, "Share of each silo's records kept for testing.")
+    split: Split | None = _option(
+        None,
+        "coin: each record by itself (default of your own data), or paper: a draw over all of a "
+        "silo's records, not proven (default of the paper's data).",
+    )
     density: float | None = _option(None, "Share of each silo's training records that is used.")
     no_cache: bool | None = _option(None, "Read images anew; keep no decoded copy of them.")
     evaluate_every: int | None = _option(None, "Rounds between evaluations; else 20 in a run.")
@@ -139,8 +145,16 @@ class RunOptions:
     data_dir: Path | None = _option(None, "Folder with data files, looked into first.")
     task: Task | None = _option(None, "Of a table: regression, binary or multiclass.")
     silo_column: str | None = _option(None, "Column of a table that names a record's silo.")
+    id_column: str | None = _option(
+        None, "Column of a table that names a record for good: its coin in the split goes by that."
+    )
     time_column: str | None = _option(
-        None, "Column of a table that orders records: each silo's latest are for testing."
+        None,
+        "Column of a table that orders records: each silo's latest are for testing (not proven "
+        "without --test-from).",
+    )
+    test_from: str | None = _option(
+        None, "With --time-column: records of this date (or number) and later are for testing."
     )
     group_column: str | None = _option(
         None, "Column of a table whose groups are never parted by the split."
@@ -252,6 +266,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "small_silos": get_args(SmallSilos),
     "engine": get_args(Engine),
     "task": get_args(Task),
+    "split": get_args(Split),
 }
 
 

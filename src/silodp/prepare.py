@@ -13,7 +13,7 @@ from silodp.choices import Accountant
 from silodp.datasets import Defaults
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.errors import SilodpError, one_of
-from silodp.federation import Federation
+from silodp.federation import ExpectedCounts, Federation
 from silodp.method_choice import OfSilos, check_choice, options_of_silos, schedule_of
 from silodp.methods import MethodEntry, get_method
 from silodp.methods.server import SERVER_LR
@@ -57,14 +57,14 @@ class Prepared(NamedTuple):
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
         """The plans of a setting, had another accountant been asked for."""
-        federation = self.federations[0]
         return plans_of(
             replace(self.asked[number], accountant=accountant),
-            federation.names,
-            federation.unit_counts.tolist(),
+            self.federations[0].names,
+            _held(self.federations),
             self.policies[number],
             self.method,
             self.model.heavy,
+            expected=_expected(self.federations),
         )
 
 
@@ -148,7 +148,9 @@ def prepare_loaded(
     of_silos = [options_of_silos(one, method, first.names) for one in asked]
     check_choice(asked, method, model, of_silos, of_federation or first.names)
     reporter.stage("calibrating noise")
-    own_policies, plans = _plans_of_all(asked, first, method, model, reporter, tuning, policies)
+    own_policies, plans = _plans_of_all(
+        asked, federations, method, model, reporter, tuning, policies
+    )
     counted = [[plan.records for plan in own] for own in plans]
     warnings = list(
         dict.fromkeys(
@@ -234,7 +236,7 @@ def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> 
 
 def _plans_of_all(
     asked: Sequence[RunOptions],
-    federation: Federation,
+    federations: Sequence[Federation],
     method: MethodEntry,
     model: Model,
     reporter: Reporter,
@@ -242,6 +244,7 @@ def _plans_of_all(
     given: tuple[Policy, ...] | None,
 ) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
     """Each setting's policies and plans; settings that differ in nothing private share them."""
+    federation = federations[0]
     budgets = [(one.epsilon, one.policies) for one in asked]
     distinct = list(dict.fromkeys(budgets))
     policies: dict[tuple, tuple[Policy, ...]] = {}
@@ -255,10 +258,11 @@ def _plans_of_all(
         plans[budget] = plans_of(
             one,
             federation.names,
-            federation.unit_counts.tolist(),
+            _held(federations),
             own,
             method,
             model.heavy,
+            expected=_expected(federations),
             tuning=tuning,
             unproven=federation.uncovered,
             progress=lambda done, total, part=part: reporter.calibrated(
@@ -268,6 +272,16 @@ def _plans_of_all(
     return [policies[budget] for budget in budgets], [plans[budget] for budget in budgets]
 
 
+def _held(federations: Sequence[Federation]) -> list[int]:
+    """The training units of each silo in the seed in which it has most."""
+    return np.max([federation.unit_counts for federation in federations], axis=0).tolist()
+
+
+def _expected(federations: Sequence[Federation]) -> list[ExpectedCounts | None]:
+    """What may be told of these numbers: the same in every seed."""
+    return [silo.expected for silo in federations[0].silos]
+
+
 def plans_of(
     asked: RunOptions,
     silos: Sequence[str],
@@ -275,6 +289,7 @@ def plans_of(
     policies: Sequence[Policy],
     method: MethodEntry,
     heavy: bool,
+    expected: Sequence[ExpectedCounts | None] | None = None,
     tuning: Tuning | None = None,
     unproven: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
@@ -295,6 +310,7 @@ def plans_of(
             small_silos=asked.small_silos or "refuse",
         ),
         asked.accountant,
+        expected=expected,
         side=SideQueries(
             asked.select_share,
             asked.select_mechanism,

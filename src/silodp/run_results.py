@@ -19,11 +19,10 @@ from silodp.privacy.policy import RECORD_COUNT, Policy
 from silodp.result import Result, summary
 
 COUNTS_ARE_PUBLIC = (
-    "each silo's number of training records is public: it sets its weight, sampling rate and steps"
+    "each silo's number of records is public: its weight, sampling rate and steps follow from it"
 )
 TEST_IS_NOT_COVERED = (
-    "epsilon protects training records as they were set apart from test records; metrics on test "
-    "records are computed without noise"
+    "epsilon is about models, not about metrics: these are computed on test records without noise"
 )
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
@@ -65,8 +64,8 @@ def result_of(
         per_silo=[
             {
                 "silo": silo.name,
-                "records": silo.train.units if policy.count_is_public else None,
-                "test_records": len(silo.test) if _shown(policy) else None,
+                "records": silo.public_count if policy.count_is_public else None,
+                "test_records": silo.public_test_count if _shown(policy) else None,
                 **summary(by_silo[-1, :, place]),
             }
             for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
@@ -99,9 +98,9 @@ def check_finite(result: Result) -> None:
 
 def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.ndarray:
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
-    counts = np.stack([one.test_counts for one in federations])  # [seeds, silos]
-    # A site may have none; its metric is then no number.
-    return (by_silo * (counts / np.maximum(1, counts.sum(axis=1, keepdims=True)))).sum(axis=-1)
+    # As far as they are public: these weights are part of what is shown.
+    counts = np.stack([one.public_test_counts for one in federations])  # [seeds, silos]
+    return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
 
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def train(
 def job_of(prepared: Prepared) -> Job:
     """What the engine is asked to do."""
     asked, federation = prepared.asked[0], prepared.federations[0]
-    counts = federation.unit_counts.astype(float)
+    counts = federation.public_counts.astype(float)
     weights = counts if asked.weights == "records" else np.ones_like(counts)
     return Job(
         model=prepared.model,
@@ -214,6 +214,13 @@ def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.nda
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):
             random = HostRandom(seed, training.secret, f"metric {plan.silo}")
-            count = len(prepared.federations[s].silos[k].test)
-            noisy[:, s, k] = noisy_metric(exact[:, s, k], largest, count, plan.metric_noise, random)
+            silo = prepared.federations[s].silos[k]
+            noisy[:, s, k] = noisy_metric(
+                exact[:, s, k].astype(np.float64) * len(silo.test),
+                largest,
+                silo.public_test_count,
+                silo.most_tested,
+                plan.metric_noise,
+                random,
+            )
     return noisy

@@ -66,7 +66,7 @@ def estimated_spread(
                 f"Silo {silo.name!r}: --estimate-epsilon is {epsilon:g}, above the epsilon "
                 f"{policy.epsilon:g} that its policy allows: give less."
             )
-    counts = [silo.train.units for silo in silos]
+    counts = [silo.public_count for silo in silos]
     releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
     account = account_of_release(asked, releases, policies)
     secret = new_secret(asked.entropy or "seed")

@@ -71,6 +71,10 @@ def init(
     test_fraction: Annotated[
         float, typer.Option(help="Share of each silo's records kept for testing.")
     ] = 0.2,
+    id_column: Annotated[
+        str | None,
+        typer.Option(help="Column that names a record for good: its coin in the split goes by it."),
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="Folder of the site's ledger; else in the site's folder.")
     ] = None,
@@ -113,6 +117,7 @@ def init(
         policy,
         tell_noise=not hide_noise,
         test_fraction=test_fraction,
+        id_column=id_column,
         ledger=ledger,
     )
     answers(soft_wrap=True).print(

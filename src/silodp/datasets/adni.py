@@ -30,7 +30,7 @@ from silodp.datasets.images import (
 )
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper
-from silodp.datasets.split import MAX_SEED, authors_seed, split_silo
+from silodp.datasets.split import MAX_SEED, authors_seed, paper_split, uncovered_by
 from silodp.errors import DataMissingError, SilodpError
 from silodp.federation import Federation, Records, Silo
 
@@ -123,18 +123,20 @@ def read(seed: int, options: DataOptions) -> Federation:
     silos, start = [], 0
     for index, (name, own) in enumerate(scans.items()):
         y = np.array([labels[scan.patient, scan.image] for scan in own])
-        subject = None
+        subject, patients = None, None
         if options.subject_column is not None:
-            subject = np.unique([scan.patient for scan in own], return_inverse=True)[1]
+            patients = [scan.patient for scan in own]
+            subject = np.unique(patients, return_inverse=True)[1]
         records = Records(images[start : start + len(own)], y, subject)
         own_seed = (authors_seed(seed) + index) % (MAX_SEED + 1)
-        train, test = split_silo(name, records, test_fraction, own_seed, options.density)
-        silos.append(Silo(name, train, test))
+        parts = paper_split(name, records, test_fraction, seed, own_seed, options, patients)
+        silos.append(Silo(name, parts.train, parts.test, expected=parts.expected))
         start += len(own)
     return Federation(
         name="adni",
         silos=tuple(silos),
         task="regression",
+        uncovered=uncovered_by(options),
         declared=("feature bounds",),
         pixels=PIXEL_RANGES[options.preprocess or DEFAULT_PREPROCESS],
     )
@@ -249,7 +251,10 @@ SOURCE = DataSource(
     ),
     preprocessings=tuple(PIXEL_RANGES),
     takes=frozenset(
-        {"data_dir", "test_fraction", "image_size", "subject_column", "drop_missing", "no_cache"}
+        {
+            *("data_dir", "test_fraction", "split", "image_size", "subject_column"),
+            *("drop_missing", "no_cache"),
+        }
     ),
     read=read,
     in_paper=InPaper(silos=9, features=(32, 32, 1), least=45, most=2685),

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
+from silodp.datasets import coins
 from silodp.datasets.cifar_files import CLASSES, Batch, read_batch
 from silodp.datasets.decoded import decoded
 from silodp.datasets.files import Archive, DataFile, check_not_swapped, find_file
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper, whole_number
-from silodp.datasets.split import thin_silo
+from silodp.datasets.split import PAPER_DEAL, Parts, coin_thin, thin_silo, uncovered_by
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 from silodp.names import numbered
@@ -128,8 +129,14 @@ def rows_of(
     return [random.permutation(np.concatenate(hand)) for hand in hands]
 
 
+def coin_rows_of(images: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
+    """The same, each image dealt by itself, and always to the same silo."""
+    hand = coins.deal(coins.contents(images, labels), shares.T[labels], "deal cifar10")
+    return [np.flatnonzero(hand == silo) for silo in range(len(shares))]
+
+
 def read(seed: int, options: DataOptions) -> Federation:
-    """The photographs in silos; which silo gets which comes from the seed."""
+    """The photographs in silos; which silo gets which comes from the seed (but not by coins)."""
     silos = whole_number("silos", options.silos, DEFAULT_SILOS)
     per_silo = whole_number("classes_per_silo", options.classes_per_silo, DEFAULT_CLASSES_PER_SILO)
     _check_deal(silos, per_silo)
@@ -145,7 +152,13 @@ def read(seed: int, options: DataOptions) -> Federation:
     )
     shares = shares_of(silos, per_silo)
     random = np.random.default_rng(seed)
-    hands = [rows_of(arrays[f"{part}_y"], shares, random) for part in ("train", "test")]
+    by_coin = options.split == "coin"
+    hands = [
+        coin_rows_of(arrays[f"{part}_x"], arrays[f"{part}_y"], shares)
+        if by_coin
+        else rows_of(arrays[f"{part}_y"], shares, random)
+        for part in ("train", "test")
+    ]
     made = []
     for number, (train_rows, test_rows) in enumerate(zip(*hands, strict=True)):
         if not len(train_rows) or not len(test_rows):
@@ -155,12 +168,19 @@ def read(seed: int, options: DataOptions) -> Federation:
         train = Records(arrays["train_x"][train_rows], arrays["train_y"][train_rows])
         test = Records(arrays["test_x"][test_rows], arrays["test_y"][test_rows])
         name = numbered("silo", number, silos)
-        made.append(Silo(name, thin_silo(name, train, options.density, seed), test))
+        parts = Parts(train, test)
+        if not by_coin:
+            parts = Parts(thin_silo(name, train, options.density, seed), test)
+        elif options.density is not None:
+            identities = coins.of_arrays(train.x, train.y)
+            parts = coin_thin(name, train, test, identities, options.density, seed)
+        made.append(Silo(name, parts.train, parts.test, expected=parts.expected))
     return Federation(
         name="cifar10",
         silos=tuple(made),
         task="multiclass",
         num_classes=len(CLASSES),
+        uncovered=uncovered_by(options, PAPER_DEAL),
         declared=("feature bounds", "class list"),
         pixels=PIXEL_RANGES[options.preprocess or DEFAULTS.preprocess],
         class_names=CLASSES,
@@ -201,7 +221,7 @@ SOURCE = DataSource(
     files=tuple(FILES.values()),
     defaults=DEFAULTS,
     preprocessings=tuple(PIXEL_RANGES),
-    takes=frozenset({"data_dir", "no_cache", "silos", "classes_per_silo"}),
+    takes=frozenset({"data_dir", "no_cache", "silos", "classes_per_silo", "split"}),
     read=read,
     in_paper=InPaper(silos=30, features=(32, 32, 3), least=1515, most=1839),
 )

@@ -233,10 +233,10 @@ def not_among(silo: str, name: str, value: object, levels: tuple[str, ...]) -> S
     )
 
 
-def owner_numbers(
+def owner_texts(
     silo: str, name: str, values: pd.Series, owner: Literal["subject", "group"]
-) -> np.ndarray:
-    """The number of the subject (or group) that each row belongs to within the silo, from 0."""
+) -> list[str]:
+    """The subject (or group) that each row belongs to, in one spelling."""
     where = f"Silo {silo!r}: the {owner} column {name!r}"
     kind = column_type(values)
     if kind not in ("number", "text", "category"):
@@ -248,7 +248,7 @@ def owner_numbers(
     blank = texts.count("")
     if blank:
         raise SilodpError(f"{where} is blank in {blank} rows: name each row's {owner}.")
-    return np.unique(texts, return_inverse=True)[1]
+    return texts
 
 
 def kind_of(frames: Frames, name: str, declare: str) -> Kind:

@@ -6,6 +6,7 @@ silos as Rotated & Masked MNIST is.
 
 import numpy as np
 
+from silodp.datasets import coins
 from silodp.datasets.rotated_masked import WHITE, Images, Layers, federation_of, layers_of
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.source import DataOptions, DataSource, Defaults
@@ -38,11 +39,13 @@ def read(seed: int, options: DataOptions) -> Federation:
     layers = layers_of(options, DEFAULT_LAYERS)
     fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     images = read_digits()
-    train, test = (
-        Images(images.x[rows], images.y[rows])
-        for rows in train_test_split(len(images.y), fraction, seed)
-    )
-    return federation_of("digits", train, test, layers, seed, options)
+    if options.split == "coin":
+        tested = coins.toss(coins.of_arrays(images.x, images.y), fraction, "test", "", seed)
+        parts = (~tested, tested)
+    else:
+        parts = train_test_split(len(images.y), fraction, seed)
+    train, test = (Images(images.x[rows], images.y[rows]) for rows in parts)
+    return federation_of("digits", train, test, layers, seed, options, fraction)
 
 
 SOURCE = DataSource(
@@ -64,6 +67,6 @@ SOURCE = DataSource(
         preprocess="paper",
     ),
     preprocessings=tuple(PIXEL_RANGES),
-    takes=frozenset({"silos", "rotations", "mask_ratio", "test_fraction"}),
+    takes=frozenset({"silos", "rotations", "mask_ratio", "test_fraction", "split"}),
     read=read,
 )

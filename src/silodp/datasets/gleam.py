@@ -46,7 +46,7 @@ SOURCE = DataSource(
         preprocess=DEFAULT_PREPROCESS,
     ),
     preprocessings=PREPROCESSINGS,
-    takes=frozenset({"data_dir", "test_fraction"}),
+    takes=frozenset({"data_dir", "test_fraction", "split"}),
     read=read,
     # Counted before the split: see above.
     in_paper=InPaper(silos=38, features=(180,), least=699, most=776, before_split=True),

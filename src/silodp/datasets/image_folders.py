@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from silodp.choices import Task
+from silodp.datasets import coins
 from silodp.datasets.images import (
     DEFAULT_PREPROCESS,
     ENDINGS,
@@ -32,7 +33,7 @@ from silodp.datasets.images import (
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.schema import Schema, level_text, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_silo
+from silodp.datasets.split import PAPER_SPLIT, coin_split, split_silo
 from silodp.datasets.table_files import in_order
 from silodp.errors import SilodpError, one_of
 from silodp.federation import Federation, Records, Silo
@@ -109,7 +110,10 @@ def source(path: Path, options: DataOptions) -> DataSource:
         defaults=defaults_of(found.task, options),
         preprocessings=tuple(PIXEL_RANGES),
         takes=frozenset(
-            {"schema", "classes", "test_fraction", "image_size", "channels", "no_cache"}
+            {
+                *("schema", "classes", "test_fraction", "split", "image_size", "channels"),
+                "no_cache",
+            }
         ),
         read=read,
     )
@@ -156,17 +160,24 @@ def find_images(path: Path, options: DataOptions) -> Labelled:
 
 
 def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo with the same seed; pixels become numbers where a model uses them."""
+    """Splits each silo; pixels become numbers where a model uses them."""
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     y = 2 * labelled.labels - 1 if labelled.task == "binary" else labelled.labels
     silos, start = [], 0
     for name, count in labelled.silos:
-        records = Records(x[start : start + count], y[start : start + count])
-        train, test = split_silo(name, records, test_fraction, seed, options.density)
-        _check_classes(labelled, name, train.y)
-        silos.append(Silo(name, train, test))
+        own = slice(start, start + count)
+        records = Records(x[own], y[own])
+        if options.split == "paper":
+            parts = split_silo(name, records, test_fraction, seed, options.density)
+        else:
+            # By the class's name: its number may follow from what classes others have.
+            names = coins.of_texts(labelled.classes[number] for number in labelled.labels[own])
+            identities = coins.of_arrays(records.x, names)
+            parts = coin_split(name, records, identities, test_fraction, seed, options.density)
+        _check_classes(labelled, name, parts.train.y)
+        silos.append(Silo(name, parts.train, parts.test, expected=parts.expected))
         start += count
-    notes = []
+    notes = [PAPER_SPLIT] if options.split == "paper" else []
     if not labelled.declared:
         notes.append(
             "The classes were taken from the names of all silos' folders, not declared; epsilon "

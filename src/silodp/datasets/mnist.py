@@ -108,7 +108,7 @@ SOURCE = DataSource(
         preprocess="paper",
     ),
     preprocessings=tuple(PIXEL_RANGES),
-    takes=frozenset({"data_dir", "silos", "rotations", "mask_ratio"}),
+    takes=frozenset({"data_dir", "silos", "rotations", "mask_ratio", "split"}),
     read=read,
     in_paper=InPaper(silos=40, features=(28, 28, 1), least=1500, most=1500),
 )

@@ -6,16 +6,25 @@
 
 All images of a silo, of training and of testing, carry the same mask. What chance decides comes
 from the seed: the deal and the masks. How many images a silo gets does not, so that runs of several
-seeds have one shape; nor does the group, which names the silo.
+seeds have one shape; nor does the group, which names the silo. By coins (`--split coin`) each image
+is dealt by itself, and always to the same silo.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from silodp.datasets import coins
 from silodp.datasets.scaling import PIXEL_RANGES
 from silodp.datasets.source import DataOptions, whole_number
-from silodp.datasets.split import thin_silo
+from silodp.datasets.split import (
+    PAPER_DEAL,
+    Parts,
+    coin_thin,
+    expected_counts,
+    thin_silo,
+    uncovered_by,
+)
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records, Silo
 from silodp.names import numbered
@@ -71,9 +80,18 @@ def mask(random: np.random.Generator, shape: tuple[int, int], ratio: float) -> n
 
 
 def federation_of(
-    name: str, train: Images, test: Images, layers: Layers, seed: int, options: DataOptions
+    name: str,
+    train: Images,
+    test: Images,
+    layers: Layers,
+    seed: int,
+    options: DataOptions,
+    test_fraction: float | None = None,
 ) -> Federation:
-    """The images, dealt to silos, turned and masked."""
+    """The images, dealt to silos, turned and masked.
+
+    `test_fraction` is by what coins parted training and test images, if they did.
+    """
     silos, rotations, ratio = layers
     if len(test.y) < silos or len(train.y) < silos:
         raise SilodpError(
@@ -81,13 +99,11 @@ def federation_of(
             f"for {silos} silos: give fewer silos."
         )
     deal, *of_silos = np.random.default_rng(seed).spawn(silos + 1)
-    hands = zip(
-        np.array_split(deal.permutation(len(train.y)), silos),
-        np.array_split(deal.permutation(len(test.y)), silos),
-        strict=True,
-    )
+    hands = [_dealt(name, images, silos, deal, options) for images in (train, test)]
     made = []
-    for number, ((train_rows, test_rows), random) in enumerate(zip(hands, of_silos, strict=True)):
+    for number, ((train_rows, test_rows), random) in enumerate(
+        zip(zip(*hands, strict=True), of_silos, strict=True)
+    ):
         quarters = number * rotations // silos * (4 // rotations)
         white = mask(random, train.x.shape[1:], ratio)
 
@@ -98,16 +114,44 @@ def federation_of(
             )
 
         own_name = _name(number, silos, quarters, rotations)
-        own = thin_silo(own_name, records(train, train_rows), options.density, seed)
-        made.append(Silo(own_name, own, records(test, test_rows)))
+        parts = Parts(records(train, train_rows), records(test, test_rows))
+        if options.split != "coin":
+            own = thin_silo(own_name, parts.train, options.density, seed)
+            made.append(Silo(own_name, own, parts.test))
+            continue
+        if options.density is not None:
+            identities = coins.of_arrays(parts.train.x, parts.train.y)
+            parts = coin_thin(own_name, *parts[:2], identities, options.density, seed)
+        expected = parts.expected
+        if test_fraction is not None:
+            dealt = len(train_rows) + len(test_rows)
+            expected = expected_counts(dealt, dealt, test_fraction, options.density)
+        made.append(Silo(own_name, parts.train, parts.test, expected=expected))
     return Federation(
         name=name,
         silos=tuple(made),
         task="multiclass",
         num_classes=10,
+        uncovered=uncovered_by(options, PAPER_DEAL),
         declared=("feature bounds", "class list"),
         pixels=PIXEL_RANGES[options.preprocess or "paper"],
     )
+
+
+def _dealt(
+    name: str, images: Images, silos: int, random: np.random.Generator, options: DataOptions
+) -> list[np.ndarray]:
+    """The rows of the images that each silo gets."""
+    if options.split != "coin":
+        return np.array_split(random.permutation(len(images.y)), silos)
+    hand = coins.deal(coins.contents(images.x, images.y), np.full(silos, 1 / silos), f"deal {name}")
+    hands = [np.flatnonzero(hand == number) for number in range(silos)]
+    if not all(map(len, hands)):
+        raise SilodpError(
+            f"Data set {name!r} has {len(images.y)} images to deal, which leave one of {silos} "
+            "silos without any: give fewer silos."
+        )
+    return hands
 
 
 def _name(number: int, silos: int, quarters: int, rotations: int) -> str:

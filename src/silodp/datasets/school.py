@@ -4,6 +4,7 @@ The file is that of MALSAR: cell arrays X and Y with one matrix of students a sc
 numbers in one byte each. The silos are the schools.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from silodp.datasets.preparation import (
 )
 from silodp.datasets.scaling import STANDARDISED, check_features
 from silodp.datasets.source import DataOptions, DataSource, Defaults, InPaper
-from silodp.datasets.split import authors_seed, split_silo
+from silodp.datasets.split import authors_seed, paper_split, uncovered_by
 from silodp.datasets.target import Target
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records
@@ -81,7 +82,7 @@ def _check_scores(path: Path, name: str, y: np.ndarray) -> None:
 
 
 def read(seed: int, options: DataOptions) -> Federation:
-    """The schools, each split with the same seed, as in the authors' code."""
+    """The schools, each split with the same seed, as in the authors' code (or by coins)."""
     preprocess = options.preprocess or DEFAULT_PREPROCESS
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     path = find_file("school", FILE.name, options.data_dir)
@@ -101,14 +102,16 @@ def read(seed: int, options: DataOptions) -> Federation:
         check_features(f"{path}, silo {name!r}: X", school.x)
         _check_scores(path, name, school.y)
         records = Records(school.x, TARGET.scaled(school.y))
-        train, test = split_silo(name, records, test_fraction, authors_seed(seed), options.density)
+        train, test, expected = paper_split(
+            name, records, test_fraction, seed, authors_seed(seed), options
+        )
         preparation = Preparation(encoder, _scaling(train.x, preprocess), TARGET)
-        silos.append(prepared_silo(name, train, test, preparation))
+        silos.append(replace(prepared_silo(name, train, test, preparation), expected=expected))
     return Federation(
         name="school",
         silos=tuple(silos),
         task="regression",
-        uncovered=(STANDARDISED,) if preprocess == "paper" else (),
+        uncovered=(*((STANDARDISED,) if preprocess == "paper" else ()), *uncovered_by(options)),
         # Scores are scaled by their range in every preprocessing.
         declared=("feature bounds", "label range") if preprocess == "bounds" else ("label range",),
         feature_bound=1.0 if preprocess == "bounds" else None,
@@ -137,7 +140,7 @@ SOURCE = DataSource(
         small_silos="full-batch",
     ),
     preprocessings=("paper", "bounds", "none"),
-    takes=frozenset({"data_dir", "test_fraction"}),
+    takes=frozenset({"data_dir", "test_fraction", "split"}),
     read=read,
     in_paper=InPaper(silos=139, features=(28,), least=15, most=175),
 )

@@ -4,6 +4,7 @@ Every silo is split with the same seed and thinned before its scaler is fitted, 
 code.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from silodp.datasets.preparation import (
 )
 from silodp.datasets.scaling import STANDARDISED, check_features
 from silodp.datasets.source import DataOptions
-from silodp.datasets.split import authors_seed, split_silo
+from silodp.datasets.split import Parts, authors_seed, paper_split, uncovered_by
 from silodp.datasets.target import Target
 from silodp.errors import SilodpError
 from silodp.federation import Federation, Records
@@ -58,17 +59,21 @@ def sensor_federation(
     for name, records in silos.items():
         check_features(f"{path}, silo {name!r}: X", records.x)
         _check_labels(path, name, records.y)
-        train, test = _split(name, records, seed, options)
+        train, test, expected = _split(name, records, seed, options)
         scaling = fitted_to(train.x) if fit_scaler else Scaling()
         if preprocess == "norm":
             scaling = Scaling("unit norm")
         encoder = Encoder(tuple(map(Column, default_names(train.x.shape[1]))))
-        parts.append(prepared_silo(name, train, test, Preparation(encoder, scaling, TARGET)))
+        silo = prepared_silo(name, train, test, Preparation(encoder, scaling, TARGET))
+        parts.append(replace(silo, expected=expected))
     return Federation(
         name=dataset,
         silos=tuple(parts),
         task="binary",
-        uncovered=(uncovered,) if standardised_before or fit_scaler else (),
+        uncovered=(
+            *((uncovered,) if standardised_before or fit_scaler else ()),
+            *uncovered_by(options),
+        ),
         declared=("class list",),
         feature_bound=1.0 if preprocess == "norm" else None,
     )
@@ -83,9 +88,10 @@ def _check_labels(path: Path, name: str, y: np.ndarray) -> None:
         )
 
 
-def _split(name: str, records: Records, seed: int, options: DataOptions) -> tuple[Records, Records]:
+def _split(name: str, records: Records, seed: int, options: DataOptions) -> Parts:
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
-    train, test = split_silo(name, records, test_fraction, authors_seed(seed), options.density)
+    parts = paper_split(name, records, test_fraction, seed, authors_seed(seed), options)
+    train = parts.train
     # A silo of a few records may have both classes, but happen to train on one. To draw again until
     # it does not would be a split that nobody else has.
     if len(np.unique(train.y)) < 2 <= len(np.unique(records.y)):
@@ -94,4 +100,4 @@ def _split(name: str, records: Records, seed: int, options: DataOptions) -> tupl
             f"{len(train)} for training are of the class {train.y[0]:+g}: take a larger density, a "
             "smaller test_fraction or another seed."
         )
-    return train, test
+    return parts

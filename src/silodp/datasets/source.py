@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import get_args
 
-from silodp.choices import SmallSilos
+from silodp.choices import SmallSilos, Split
 from silodp.data_options import DataOptions
 from silodp.datasets.files import DataFile
 from silodp.datasets.split import check_density, check_seed, check_test_fraction
@@ -98,6 +99,10 @@ class DataSource:
             check_test_fraction(options.test_fraction)
         if options.density is not None:
             check_density(options.density)
+        if options.split is not None and options.split not in get_args(Split):
+            raise SilodpError(
+                f"split is {options.split!r}: choose {one_of(options.split, get_args(Split))}."
+            )
         if options.preprocess is not None and options.preprocess not in self.preprocessings:
             raise SilodpError(
                 f"Data set {self.name!r} has no preprocessing {options.preprocess!r}: choose "

@@ -1,23 +1,73 @@
-"""Train/test splits: by chance, by subject, by group, or by time.
+"""Train/test splits: by a coin for each record, which epsilon covers, or by all records at once.
 
-Those by chance equal scikit-learn's, so that the paper's splits can be drawn again: the authors
-call `sklearn.model_selection.train_test_split(..., random_state=seed)`. Only its rule is needed
-here, not the library.
+By coins (`coin_split`): whether a record is for training follows from that record alone. Why
+epsilon then holds for the silo's whole table, and not only for the training records that a split
+gave:
+
+Call two tables neighbours if the one has a record more (add-remove), or if they differ in one
+record (replace-one); by subject: a subject with all its records, in place of a record.
+
+1. Add-remove. Each record is on the side that the coin of its identity says, and a coin is a fixed
+   function of identity, silo name, seed and purpose (`coins.toss`), whatever else is in the table.
+
+   - If the identity is a name (a record's number, a subject, a group) or the record's own time:
+     what comes to the table comes to the training records or not, and no other record moves.
+   - If it is what the record holds: of n records that are alike, those with numbers 0 to n-1 are in
+     the table, and as many are for training as coins of these numbers say. One more of them adds
+     the coin of number n alone. (Which of the records that are alike is meant makes no difference:
+     they are alike. Two records have one identity only if they are one and the same record to a
+     model: see `coins.of_rows`.) Records that are not alike have other identities.
+
+   So the training records of neighbours are equal or neighbours themselves. Thinning (`density`) is
+   a second coin of the same identity, and what is left of neighbours is again equal or neighbours.
+   With subjects, all this is said of the records of one subject, which are those that differ.
+
+2. Replace-one is to take a record away and to put another in its place. By 1, the training records
+   then differ by one taken away at most, and one added at most. Either of the two may be for
+   testing: then one is only taken away, or only added. That is covered as well. No number that is
+   used depends on how many training records there are (`ExpectedCounts`), so a record that is not
+   there is to every query what a record is whose share in the sum is 0 each time it is drawn: its
+   clipped gradient, its score, what it adds to a statistic. Such a record is among those that
+   replace-one accounting allows for, since all shares lie within a bound around 0.
+
+So what is (epsilon, delta)-private for neighbouring training records is that for neighbouring
+tables. How many are for training is a secret that no query is asked for; what is public is how many
+records the table has (where the policy says so), and what is expected of them.
+
+By all records at once: drawn from a permutation, as scikit-learn does, so that the paper's splits
+can be drawn again (the authors call `sklearn.model_selection.train_test_split(...,
+random_state=seed)`; only its rule is needed here); or cut at a time that the records give. One
+record more moves others from side to side: no epsilon covers that, and `Federation.uncovered` says
+so.
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from silodp.data_options import DataOptions
+from silodp.datasets import coins
 from silodp.errors import SilodpError
-from silodp.federation import Records
+from silodp.federation import ExpectedCounts, Records
 
 MAX_SEED = 2**32 - 1
 # How far the share of test records may be from what was asked for, where a split goes by time.
 MOST_OFF = 0.25
-GROUP_SEED = 0
+
+PAPER_SPLIT = (
+    "Training and test records were parted by a draw over all records of a silo, as in the paper, "
+    "so that one record more moves others; epsilon does not cover this: give --split coin."
+)
+PAPER_DEAL = (
+    "Images were dealt to silos by a draw over all of them, as in the paper, so that one image "
+    "more moves others; epsilon does not cover this: give --split coin."
+)
+TIME_SPLIT = (
+    "Training and test records were parted at a time that the records themselves give; epsilon "
+    "does not cover this: give --test-from with a date (or number) of your own."
+)
 
 
 def authors_seed(seed: int) -> int:
@@ -109,12 +159,16 @@ def thin_silo(name: str, train: Records, density: float | None, seed: int) -> Re
         return train
     thinned = thin(train, density, seed)
     if not len(thinned):
-        unit = "record" if train.subject is None else "subject"
-        raise SilodpError(
-            f"Silo {name!r} has {train.units} {unit}s for training, of which density {density:g} "
-            "leaves none: give a higher density."
-        )
+        raise _nothing_left(name, train, density)
     return thinned
+
+
+def _nothing_left(name: str, train: Records, density: float) -> SilodpError:
+    unit = "record" if train.subject is None else "subject"
+    return SilodpError(
+        f"Silo {name!r} has {train.units} {unit}s for training, of which density {density:g} "
+        "leaves none: give a higher density."
+    )
 
 
 def time_split(time: np.ndarray, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
@@ -134,44 +188,92 @@ def time_split(time: np.ndarray, test_fraction: float) -> tuple[np.ndarray, np.n
     return np.flatnonzero(time < first_tested), np.flatnonzero(time >= first_tested)
 
 
-def kept_together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The number of each record's group if what is alike in either numbering shares a group."""
-    edges = (np.ones(len(one)), (one, len(one) + other))  # a record ties its two numbers together
-    graph = coo_array(edges, shape=(2 * len(one), 2 * len(one)))
-    return np.unique(connected_components(graph, directed=False)[1][one], return_inverse=True)[1]
+class Parts(NamedTuple):
+    """A silo's training and test records, and what may be told of their numbers."""
+
+    train: Records
+    test: Records
+    expected: ExpectedCounts | None = None
 
 
-def split_records(
+def coin_split(
+    name: str,
     records: Records,
+    identities: Sequence[bytes],
     test_fraction: float,
     seed: int,
+    density: float | None = None,
     *,
-    time: np.ndarray | None = None,
-    group: np.ndarray | None = None,
-) -> tuple[Records, Records]:
-    """The training and the test records: split by subject where subjects are known.
+    groups: Sequence[bytes] | None = None,
+    late: np.ndarray | None = None,
+    counted: int | None = None,
+) -> Parts:
+    """The training records, thinned to `density`, and the test records, each by its own coin.
 
-    A part may come out empty, as with `train_test_split`.
+    Neither may be empty, unless `counted` is given: where a refusal would tell how coins fell.
 
     Args:
-      records: of one silo.
-      test_fraction: share of the records (subjects, groups) to keep for testing.
-      seed: of the draw.
-      time: of each record; the latest are then for testing. A subject may be on both sides: what it
+      name: of the silo.
+      records: of the silo.
+      identities: of each record (or of its subject, where these are known); see `coins`.
+      test_fraction: share of the records (subjects, groups) that is expected to be for testing.
+      seed: of the coins.
+      density: share of the training records (subjects) that is expected to be used.
+      groups: what is tossed for instead of records; a subject may then be on both sides. What it
         has for training is protected as one all the same.
-      group: the number of each record's group, from 0; groups, and subjects, then stay whole. The
-        groups are drawn from a seed of their own, the same for all, because groups differ in size
-        and runs of several seeds need as many training records in each.
+      late: which records are for testing because of their own time; no coin then.
+      counted: units that the silo has, if some of them are not among `records`.
     """
-    if time is not None:
-        train, test = time_split(time, test_fraction)
-    elif group is not None:
-        train, test = subject_split(_whole_groups(records, group), test_fraction, GROUP_SEED)
-    elif records.subject is not None:
-        train, test = subject_split(records.subject, test_fraction, seed)
+    check_test_fraction(test_fraction)
+    check_seed(seed)
+    if late is None:
+        tosses = identities if groups is None else groups
+        tested = coins.toss(tosses, test_fraction, "test", name, seed)
     else:
-        train, test = train_test_split(len(records), test_fraction, seed)
-    return records.take(train), records.take(test)
+        tested = late
+    used = ~tested
+    if density is not None:
+        check_density(density)
+        used &= coins.toss(identities, density, "density", name, seed)
+    if counted is None and not (used.any() and tested.any()):
+        unit = "record" if records.subject is None else "subject"
+        count = f"{records.units} {unit}{'s' * (records.units != 1)}"
+        part = "training" if not used.any() else "testing"
+        thinned = "" if density is None else f", density {density:g}"
+        cut = f"test_fraction {test_fraction:g}" if late is None else "the test_from that is given"
+        other = "test_fraction or seed" if late is None else "test_from"
+        raise SilodpError(
+            f"Silo {name!r} has {count}, of which {cut}{thinned} leaves none for {part}: leave the "
+            f"silo out, give it {unit}s, or change {other}."
+        )
+    units = records.units if counted is None else counted
+    all_records = units if records.subject is None else len(records)
+    expected = expected_counts(units, all_records, test_fraction, density)
+    return Parts(records.take(np.flatnonzero(used)), records.take(np.flatnonzero(tested)), expected)
+
+
+def coin_thin(
+    name: str, train: Records, test: Records, identities: Sequence[bytes], density: float, seed: int
+) -> Parts:
+    """The same where training and test records are given, and the training records thinned."""
+    check_density(density)
+    used = coins.toss(identities, density, "density", name, seed)
+    if not used.any():
+        raise _nothing_left(name, train, density)
+    count = max(1, round(density * train.units))
+    expected = ExpectedCounts(count, len(test), train.units)
+    return Parts(train.take(np.flatnonzero(used)), test, expected)
+
+
+def expected_counts(
+    units: int, records: int, test_fraction: float, density: float | None = None
+) -> ExpectedCounts:
+    """What may be told of how so many are parted by coins; without subjects units are records."""
+    return ExpectedCounts(
+        train=max(1, round((1 - test_fraction) * (density or 1.0) * units)),
+        test=max(1, records - round((1 - test_fraction) * records)),
+        most=units,
+    )
 
 
 def split_silo(
@@ -182,19 +284,22 @@ def split_silo(
     density: float | None = None,
     *,
     time: np.ndarray | None = None,
-    group: np.ndarray | None = None,
-    may_be_empty: bool = False,
-) -> tuple[Records, Records]:
-    """The training records, thinned to `density`, and the test records.
+) -> Parts:
+    """The same by a draw over all records (subjects, where they are known), as in the paper.
 
-    `time` and `group` are as in `split_records`. Neither part may be empty, unless `may_be_empty`:
-    where a refusal would tell how many records there are.
+    With `time`, of each record, the latest are for testing instead. A subject may then be on both
+    sides: what it has for training is protected as one all the same.
     """
-    train, test = split_records(records, test_fraction, seed, time=time, group=group)
-    if may_be_empty:
-        return train, test
+    if time is not None:
+        train, test = time_split(time, test_fraction)
+    elif records.subject is not None:
+        train, test = subject_split(records.subject, test_fraction, seed)
+    else:
+        train, test = train_test_split(len(records), test_fraction, seed)
     if not len(train) or not len(test):
-        count, unit = _what_is_split(records, time, group)
+        count, unit = records.units, "record" if records.subject is None else "subject"
+        if time is not None:
+            count, unit = len(np.unique(time)), "different time"
         raise SilodpError(
             f"Silo {name!r} has {count} {unit}{'s' * (count != 1)}, too few for training and "
             f"testing at test_fraction {test_fraction:g}: leave the silo out, give it {unit}s, or "
@@ -207,19 +312,38 @@ def split_silo(
             f"test_fraction {test_fraction:g}, since many are of one time: give finer times, or "
             f"test_fraction {share:.2g}."
         )
-    return thin_silo(name, train, density, seed), test
+    return Parts(thin_silo(name, records.take(train), density, seed), records.take(test))
 
 
-def _whole_groups(records: Records, group: np.ndarray) -> np.ndarray:
-    return group if records.subject is None else kept_together(records.subject, group)
+def paper_split(
+    name: str,
+    records: Records,
+    test_fraction: float,
+    seed: int,
+    paper_seed: int,
+    options: DataOptions,
+    subjects: Sequence[str] | None = None,
+) -> Parts:
+    """A silo of the paper's data: split as in the paper, or by coins if that is asked for.
+
+    Args:
+      name: of the silo.
+      records: of the silo.
+      test_fraction: share for testing.
+      seed: of coins.
+      paper_seed: of the paper's draw.
+      options: of which split and density matter here.
+      subjects: whom each record is about, where that is protected.
+    """
+    if options.split != "coin":
+        return split_silo(name, records, test_fraction, paper_seed, options.density)
+    if subjects is None:
+        identities = coins.of_arrays(records.x, records.y)
+    else:
+        identities = coins.of_texts(subjects)
+    return coin_split(name, records, identities, test_fraction, seed, options.density)
 
 
-def _what_is_split(
-    records: Records, time: np.ndarray | None, group: np.ndarray | None
-) -> tuple[int, str]:
-    """How many there are of what a split goes by, and what they are called."""
-    if time is not None:
-        return len(np.unique(time)), "different time"
-    if group is not None:
-        return len(np.unique(_whole_groups(records, group))), "separate group"
-    return records.units, "record" if records.subject is None else "subject"
+def uncovered_by(options: DataOptions, how: str = PAPER_SPLIT) -> tuple[str, ...]:
+    """What epsilon does not cover of how the paper's data are parted."""
+    return () if options.split == "coin" else (how,)

@@ -95,8 +95,9 @@ def read(seed: int, options: DataOptions) -> Federation:
             # A logistic draw: the sign of the score plus noise of the logistic distribution.
             y = np.where(MARGIN * (x @ weights) + rng.logistic(size=size) > 0, 1.0, -1.0)
         records = Records(x, y, subject)
-        train, test = split_silo(name, records, test_fraction, seed, options.density)
-        silos.append(Silo(name, train, test))
+        # All records are drawn anew with the seed: whatever parts them, they have no neighbours.
+        parts = split_silo(name, records, test_fraction, seed, options.density)
+        silos.append(Silo(name, parts.train, parts.test))
     return Federation(
         name="synthetic",
         silos=tuple(silos),

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,10 @@ from silodp.errors import SilodpError, one_of
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (".csv", *PARQUET_ENDINGS)
+# A number is read as Python would read its text: so it stays what it is, whatever type its column
+# comes to have because of other rows. Since pandas 3.1 that is the rule, and to ask for it is not.
+_VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
+EXACT_FLOATS: dict[str, Any] = {} if _VERSION >= (3, 1) else {"float_precision": "round_trip"}
 MOST_VALUES = 1 << 31  # of a table: as numbers they take 16 GiB
 
 Frames = dict[str, pd.DataFrame]  # by silo name, all with the same columns in the same order
@@ -168,6 +172,7 @@ def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
                 encoding="utf-8-sig",
                 skipinitialspace=True,
                 low_memory=False,
+                **EXACT_FLOATS,
             )
     except SilodpError:
         raise

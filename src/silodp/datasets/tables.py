@@ -7,13 +7,15 @@ not declared is taken from the records, and `Federation.uncovered` then says so.
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from silodp.choices import Task
+from silodp.datasets import coins
 from silodp.datasets.by_value import name_of
-from silodp.datasets.columns import Encoder, make_encoder, owner_numbers
+from silodp.datasets.columns import Encoder, make_encoder, owner_texts
 from silodp.datasets.preparation import (
     Preparation,
     Scaling,
@@ -22,12 +24,12 @@ from silodp.datasets.preparation import (
     prepared_silo,
 )
 from silodp.datasets.scaling import STANDARDISED
-from silodp.datasets.schema import Schema, schema_of
+from silodp.datasets.schema import Schema, level_text, schema_of
 from silodp.datasets.source import DataOptions, DataSource, Defaults
-from silodp.datasets.split import split_silo
+from silodp.datasets.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
 from silodp.datasets.table_files import Frames, check_column, read_silos, values_of
 from silodp.datasets.target import Target, make_target
-from silodp.datasets.times import places_in_time
+from silodp.datasets.times import at_or_after, places_in_time
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records, Silo
 
@@ -39,19 +41,22 @@ TAKES = frozenset(
     {
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
         *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
-        *("other", "missing", "test_fraction"),
+        *("other", "missing", "test_fraction", "split", "id_column", "test_from"),
     }
 )
 # Columns that say something of a record, and so are no features.
-NO_FEATURES = ("subject_column", "time_column", "group_column")
+NO_FEATURES = ("subject_column", "time_column", "group_column", "id_column")
 
 
 @dataclass(frozen=True)
 class Table:
     """All silos' rows as numbers, before they are split and scaled.
 
-    `times` and `groups` hold each silo's, by its name, where the split goes by them. `total` says
-    that no records may be refused, however few or alike they are: see `table_of_frames`.
+    By the name of each silo: `identities` are what the coins of its records (of its subjects, where
+    these are known) are tossed with; `times` and `groups` are there where the split goes by them,
+    and so is `late`: which records are of a declared time or later. `counted` is how many records
+    (or subjects) a silo has, those included that were left out, where no records may be refused
+    (see `table_of_frames`), however few or alike they are.
     """
 
     name: str
@@ -60,9 +65,11 @@ class Table:
     target: Target
     schema: Schema
     notes: tuple[str, ...]
+    identities: dict[str, list[bytes]]
     times: dict[str, np.ndarray] = field(default_factory=dict)
-    groups: dict[str, np.ndarray] = field(default_factory=dict)
-    total: bool = False
+    groups: dict[str, list[bytes]] = field(default_factory=dict)
+    late: dict[str, np.ndarray] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
 
     @property
     def preprocess(self) -> str:
@@ -128,10 +135,9 @@ def text_columns(options: DataOptions) -> set[str]:
     as_text = {*schema.levels, *schema.missing}
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
-    # The number of a subject or group is a name: "007" is not "7".
-    as_text.update(
-        column for column in (options.subject_column, options.group_column) if column is not None
-    )
+    # The number of a subject, group or record is a name: "007" is not "7".
+    names = (options.subject_column, options.group_column, options.id_column)
+    as_text.update(column for column in names if column is not None)
     return as_text
 
 
@@ -167,20 +173,41 @@ def table_of_frames(
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
     if total:
-        records = {
-            silo: _records_by_value(silo, frame, encoder, target, options.subject_column)
+        found = {
+            silo: _records_by_value(silo, frame, encoder, target, options)
             for silo, frame in frames.items()
         }
-        return Table(name, records, encoder, target, schema, (), total=True)
-    records, times, groups = {}, {}, {}
+        return Table(
+            name,
+            {silo: own.records for silo, own in found.items()},
+            encoder,
+            target,
+            schema,
+            (),
+            {silo: own.identities for silo, own in found.items()},
+            counted={silo: own.counted for silo, own in found.items()},
+        )
+    records, identities, times, groups, late = {}, {}, {}, {}, {}
     for silo, frame in frames.items():
         subject = None
         if (column := options.subject_column) is not None:
-            subject = owner_numbers(silo, column, values_of(frame, column), "subject")
+            names = owner_texts(silo, column, values_of(frame, column), "subject")
+            subject = np.unique(names, return_inverse=True)[1]
+            identities[silo] = coins.of_texts(names)
+        elif (column := options.id_column) is not None:
+            identities[silo] = coins.of_texts(map(level_text, values_of(frame, column)))
+        else:
+            identities[silo] = coins.of_rows(frame, text_columns(options))
         if (column := options.time_column) is not None:
-            times[silo] = places_in_time(silo, column, values_of(frame, column))
+            when = values_of(frame, column)
+            if options.test_from is None:
+                times[silo] = places_in_time(silo, column, when)
+            else:
+                late[silo] = at_or_after(silo, column, when, options.test_from)
         if (column := options.group_column) is not None:
-            groups[silo] = owner_numbers(silo, column, values_of(frame, column), "group")
+            groups[silo] = coins.of_texts(
+                owner_texts(silo, column, values_of(frame, column), "group")
+            )
         y = target.encode(silo, values_of(frame, target.name))
         records[silo] = Records(encoder.encode(silo, frame), y, subject)
     notes = []
@@ -194,7 +221,9 @@ def table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
-    return Table(name, records, encoder, target, schema, tuple(notes), times, groups)
+    return Table(
+        name, records, encoder, target, schema, tuple(notes), identities, times, groups, late
+    )
 
 
 def usable_rows(
@@ -212,41 +241,56 @@ def usable_rows(
     return usable
 
 
+class _ByValue(NamedTuple):
+    """A silo's rows, none of which was refused; see `Table` for the last two."""
+
+    records: Records
+    identities: list[bytes]
+    counted: int
+
+
 def _records_by_value(
-    silo: str, frame: pd.DataFrame, encoder: Encoder, target: Target, subject_column: str | None
-) -> Records:
+    silo: str, frame: pd.DataFrame, encoder: Encoder, target: Target, options: DataOptions
+) -> _ByValue:
     """The rows that are usable: what becomes of each does not hang on any other.
 
     So two tables that differ in a row give records that differ in one at most, which is what
-    epsilon is about. (Numbers of subjects are names without meaning: nothing goes by them.)
+    epsilon is about. (Numbers of subjects are names without meaning: nothing goes by them.) Rows
+    that are left out are counted: replacing one by another changes no count.
     """
-    frame = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, subject_column))]
-    subject = None
-    if subject_column is not None:
-        names = [str(name_of(value)) for value in values_of(frame, subject_column)]
+    column, counted = options.subject_column, len(frame)
+    kept = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, column))]
+    x = encoder.encode(silo, kept)
+    y = target.encode_by_value(values_of(kept, target.name))
+    if column is not None:
+        counted = len({name_of(value) for value in values_of(frame, column)} - {None})
+        names = [str(name_of(value)) for value in values_of(kept, column)]
         subject = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
-    y = target.encode_by_value(values_of(frame, target.name))
-    return Records(encoder.encode(silo, frame), y, subject)
+        return _ByValue(Records(x, y, subject), coins.of_texts(names), counted)
+    identities = coins.of_arrays(x, y)
+    if options.id_column is not None:
+        own = [name_of(value) for value in values_of(kept, options.id_column)]
+        # A row without a name goes by what it holds.
+        identities = [
+            content if name is None else coins.of_texts([name])[0]
+            for name, content in zip(own, identities, strict=True)
+        ]
+    return _ByValue(Records(x, y), identities, counted)
 
 
 def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo (by chance: with the same seed), then scales features and target."""
+    """Splits each silo, then scales features and target."""
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     notes = list(table.notes)
+    if table.times:
+        notes.append(TIME_SPLIT)
+    elif options.split == "paper":
+        notes.append(PAPER_SPLIT)
     silos = []
-    for name, records in table.records.items():
-        train, test = split_silo(
-            name,
-            records,
-            test_fraction,
-            seed,
-            options.density,
-            time=table.times.get(name),
-            group=table.groups.get(name),
-            may_be_empty=table.total,
-        )
-        if not table.total:
+    for name in table.records:
+        train, test, expected = _parts(table, name, test_fraction, seed, options)
+        if name not in table.counted:
             _check_classes(table.target, name, train.y)
         preparation = Preparation(
             table.encoder,
@@ -254,7 +298,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
             table.target,
             drop_missing=bool(options.drop_missing),
         )
-        silos.append(prepared_silo(name, train, test, preparation))
+        silos.append(replace(prepared_silo(name, train, test, preparation), expected=expected))
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
@@ -280,7 +324,25 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
         class_names=target.classes,
         feature_names=table.encoder.feature_names,
-        may_be_empty=table.total,
+        may_be_empty=bool(table.counted),
+    )
+
+
+def _parts(table: Table, name: str, test_fraction: float, seed: int, options: DataOptions) -> Parts:
+    """The silo's parts: by coins, unless the paper's way or a cut by time was asked for."""
+    records, time = table.records[name], table.times.get(name)
+    if options.split == "paper" or time is not None:
+        return split_silo(name, records, test_fraction, seed, options.density, time=time)
+    return coin_split(
+        name,
+        records,
+        table.identities[name],
+        test_fraction,
+        seed,
+        options.density,
+        groups=table.groups.get(name),
+        late=table.late.get(name),
+        counted=table.counted.get(name),
     )
 
 
@@ -325,6 +387,23 @@ def _check_roles(where: object, options: DataOptions) -> None:
             f"{where}: time_column is {options.time_column!r} and group_column is "
             f"{options.group_column!r}, but a split by time may part a group: leave one of them "
             "out."
+        )
+    if options.subject_column is not None and options.id_column is not None:
+        raise SilodpError(
+            f"{where}: subject_column is {options.subject_column!r} and id_column is "
+            f"{options.id_column!r}, but where subjects are protected coins are tossed for them: "
+            "leave id_column out."
+        )
+    if options.test_from is not None and options.time_column is None:
+        raise SilodpError(
+            f"{where}: test_from is {options.test_from!r}, but no time_column is given: name the "
+            "column that says when a record was made."
+        )
+    by_coin = ("id_column", "group_column", "test_from")
+    given = [option for option in by_coin if getattr(options, option) is not None]
+    if options.split == "paper" and given:
+        raise SilodpError(
+            f"{where}: split is 'paper', which knows nothing of {given[0]}: leave out one of them."
         )
 
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from silodp.datasets.coins import NUMBER
 from silodp.datasets.columns import column_type, numbers
 from silodp.errors import SilodpError
 
@@ -22,6 +23,35 @@ def places_in_time(silo: str, name: str, values: pd.Series) -> np.ndarray:
     Times with an offset from UTC are compared as points in time, whatever their offsets; a date
     alone is its beginning.
     """
+    return pd.factorize(_comparable(silo, name, values), sort=True)[0]
+
+
+def at_or_after(silo: str, name: str, values: pd.Series, start: str) -> np.ndarray:
+    """Which rows are of this time or later: of each row, from that row and `start` alone.
+
+    `start` is a number or an ISO date, as the column has them; without an offset it is in UTC where
+    the column has offsets.
+    """
+    values = _comparable(silo, name, values)
+    where = f"Silo {silo!r}: test_from is {start!r}"
+    if pd.api.types.is_timedelta64_dtype(values.dtype):
+        raise SilodpError(f"{where}, but the time column {name!r} holds spans of time: {REMEDY}.")
+    if column_type(values) == "number":
+        if not NUMBER.fullmatch(start.strip()):
+            raise SilodpError(
+                f"{where}, but the time column {name!r} holds numbers: give a number."
+            )
+        return (values >= float(start)).to_numpy(dtype=bool)
+    parsed = pd.to_datetime(start, utc=True, errors="coerce", format="ISO8601")
+    if not ISO.fullmatch(start.strip()) or pd.isna(parsed) or column_type(values) != "date":
+        raise SilodpError(
+            f"{where}, but the time column {name!r} holds dates: give one, such as 2024-12-31."
+        )
+    return (pd.to_datetime(values, utc=True) >= parsed).to_numpy(dtype=bool)
+
+
+def _comparable(silo: str, name: str, values: pd.Series) -> pd.Series:
+    """The times as numbers or dates; what is neither is refused."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         values = values.astype(values.cat.categories.dtype)
     kind = column_type(values)
@@ -34,7 +64,7 @@ def places_in_time(silo: str, name: str, values: pd.Series) -> np.ndarray:
             f"Silo {silo!r}: the time column {name!r} holds {str(values.iloc[0])!r}, which is no "
             f"number or date: {REMEDY}."
         )
-    return pd.factorize(values, sort=True)[0]
+    return values
 
 
 def _parsed(silo: str, name: str, values: pd.Series) -> pd.Series:

@@ -75,7 +75,7 @@ SOURCE = DataSource(
         small_silos="full-batch",
     ),
     preprocessings=PREPROCESSINGS,
-    takes=frozenset({"data_dir", "test_fraction"}),
+    takes=frozenset({"data_dir", "test_fraction", "split"}),
     read=read,
     in_paper=InPaper(silos=23, features=(100,), least=872, most=1933),
 )

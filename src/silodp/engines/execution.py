@@ -154,13 +154,16 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
 
 
 def check_equal_shapes(federations: Sequence[Federation]) -> None:
-    """Federations of different seeds must hold as many records (or subjects) in each silo."""
+    """Federations of different seeds must be alike in all that is public.
+
+    By coins, how many records of a silo are for training may differ from seed to seed.
+    """
     first = federations[0]
     for other in federations[1:]:
         if (
             other.names != first.names
             or other.input_shape != first.input_shape
-            or not np.array_equal(other.unit_counts, first.unit_counts)
+            or not np.array_equal(other.public_counts, first.public_counts)
         ):
             raise SilodpError(
                 f"Data {first.name!r} have other silos or record counts from one seed to the next: "

@@ -150,12 +150,13 @@ def group_data(
     silos = [[federation.silos[number] for number in members] for federation in federations]
     width = max(largest_subject(s.train) for row in silos for s in row) if job.subjects else 0
 
-    def stacked(part: str, rows: int) -> tuple[Any, np.ndarray]:
-        units = [
+    def units_of(part: str) -> list[list[tuple[Any, np.ndarray]]]:
+        return [
             [_units(getattr(silo, part), width if part == "train" else 0) for silo in row]
             for row in silos
         ]
 
+    def stacked(units: list[list[tuple[Any, np.ndarray]]], rows: int) -> tuple[Any, np.ndarray]:
         def stack(*arrays: np.ndarray) -> np.ndarray:
             flat = np.stack([pad_rows(array, rows) for array in arrays])
             return flat.reshape(len(federations), len(members), *flat.shape[1:])
@@ -166,12 +167,13 @@ def group_data(
         def of_each(values: Sequence[Any], dtype) -> np.ndarray:
             return np.tile(np.array(values, dtype), (len(federations), 1))
 
-        features, y = stacked(part, rows)
-        tested = np.array([[len(silo.test) for silo in row] for row in silos], np.int32)
+        units = units_of(part)
+        features, y = stacked(units, rows)
         return SiloRecords(
             features=features,
             y=y,
-            records=of_each([p.held for p in plans], np.int32) if part == "train" else tested,
+            # Of each seed by itself: coins may give other numbers.
+            records=np.array([[len(y) for _, y in row] for row in units], np.int32),
             count=of_each([plan.records for plan in plans], np.int32),
             batch=of_each([plan.batch for plan in plans], np.int32),
             steps=of_each([plan.steps for plan in plans], np.int32),
@@ -180,7 +182,7 @@ def group_data(
 
     return GroupData(
         train=records("train", shape.rows),
-        test=records("test", max(len(silo.test) for row in silos for silo in row)),
+        test=records("test", max(1, *(len(silo.test) for row in silos for silo in row))),
         number=np.tile(members, (len(federations), 1)),
         noise=silo_noise(job, [[s.plans[number] for s in settings] for number in members]),
         options={

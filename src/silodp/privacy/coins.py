@@ -52,12 +52,16 @@ def packed(drawn: np.ndarray, slots: int) -> np.ndarray:
     return rows
 
 
-def shuffled(records: int, batch: int, epochs: int, steps: int, words: Keystream) -> np.ndarray:
+def shuffled(held: int, records: int, batch: int, epochs: int, words: Keystream) -> np.ndarray:
     """Batches cut from a random permutation for each epoch: records by number, [steps, batch].
 
-    What the authors of the paper do, for comparison; no accountant here covers it.
+    What the authors of the paper do, for comparison; no accountant here covers it. There are as
+    many batches as `records`, which is public, has room for; where fewer are held, the last are
+    short.
     """
-    orders = [np.argsort(words.words(records), kind="stable") for _ in range(epochs)]
-    a_pass = max(1, records // batch)
-    cut = [order[: a_pass * batch].reshape(a_pass, batch) for order in orders]
-    return np.concatenate(cut)[:steps].astype(np.int32)
+    a_pass = records // batch
+    rows = np.full((epochs, a_pass * batch), -1, np.int32)
+    for epoch in rows:
+        order = np.argsort(words.words(held), kind="stable")[: a_pass * batch]
+        epoch[: len(order)] = order
+    return rows.reshape(epochs * a_pass, batch)

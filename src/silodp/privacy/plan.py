@@ -15,6 +15,7 @@ from dp_accounting.dp_event import SelfComposedDpEvent
 
 from silodp.choices import Accountant, Relation, Sampling, SelectMechanism
 from silodp.errors import SilodpError
+from silodp.federation import ExpectedCounts
 from silodp.models import MOST_SCORED
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_delta
@@ -96,7 +97,8 @@ class SiloPlan:
       unit: what epsilon protects and `records` counts: a "record" or a "subject".
       relation: which silos are neighbours.
       records: n_k as far as it is public; batch, steps and rate follow from it.
-      held: how many are really there. Not for publication.
+      held: how many are really there (of a run of several seeds, where most are). Not for
+        publication: all that it sets is how large arrays are.
       most: how many may be there, which is public.
       batch: b_k, the expected batch, and what noisy sums are divided by.
       epochs: of one training pass.
@@ -229,6 +231,7 @@ def make_plans(
     settings: TrainingSettings,
     accountant: Accountant = "best",
     *,
+    expected: Sequence[ExpectedCounts | None] | None = None,
     side: SideQueries | None = None,
     tuning: Tuning | None = None,
     heavy: bool = False,
@@ -245,6 +248,7 @@ def make_plans(
       schedule: what the method asks of every silo.
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
+      expected: of each silo, what may be told of that number where it is a secret; None: itself.
       side: what is asked besides training.
       tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
@@ -255,9 +259,13 @@ def make_plans(
     if settings.sampling == "shuffle":
         unproven = (UNPROVEN_SHUFFLE, *unproven)
     side = side or SideQueries()
+    told = [
+        ExpectedCounts(int(n), 1, int(n)) if own is None else own
+        for n, own in zip(held, expected or [None] * len(held), strict=True)
+    ]
     drafts = [
-        _draft(silo, int(n), policy, schedule, settings, side, tuning, heavy, unproven)
-        for silo, n, policy in zip(silos, held, policies, strict=True)
+        _draft(silo, int(n), own, policy, schedule, settings, side, tuning, heavy, unproven)
+        for silo, n, own, policy in zip(silos, held, told, policies, strict=True)
     ]
     if tuning is not None and tuning.score == "noisy":
         drafts = _with_score_noise(drafts, tuning, accountant)
@@ -315,6 +323,7 @@ def _event_with(draft: SiloPlan, noise_multiplier: float) -> DpEvent:
 def _draft(
     silo: str,
     held: int,
+    told: ExpectedCounts,
     policy: Policy,
     schedule: Schedule,
     settings: TrainingSettings,
@@ -324,8 +333,8 @@ def _draft(
     unproven: tuple[str, ...],
 ) -> SiloPlan:
     """A plan whose training noise is yet to be calibrated."""
-    n = policy.counted(held)
-    most = policy.most or n
+    n = policy.counted(told.train)
+    most = policy.most or told.most
     check_delta(silo, policy, n)
     if held > most:
         raise SilodpError(
@@ -358,7 +367,7 @@ def _draft(
     chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
     overflow = 0.0 if tuning is None else chance
     if draw == "gaps":
-        slots, overflow = slots_for(n, batch, chance), chance * total
+        slots, overflow = slots_for(n, batch, chance, most), chance * total
     else:
         # At least one: a program has no place for none, and one that is empty is never drawn.
         slots = max(1, held) if draw == "every" else batch

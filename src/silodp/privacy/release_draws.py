@@ -143,8 +143,7 @@ class ReleaseDraws:
         samples = []
         for plan, count, own in zip(self._plans, self._held, tossed, strict=True):
             if plan.draw == "shuffle":
-                rows = shuffled(count, plan.batch, plan.epochs, plan.steps, stream)
-                samples.append(rows)
+                samples.append(shuffled(count, plan.records, plan.batch, plan.epochs, stream))
                 continue
             drawn = own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, count), bool)
             samples.append(packed(drawn, plan.slots) if plan.draw == "gaps" else drawn)

@@ -63,11 +63,16 @@ def charged_rate(draw: Draw, records: int, batch: int) -> float:
     return min(1.0, rate + RATE_SLACK) if draw == "gaps" else rate
 
 
-def slots_for(records: int, batch: int, chance: float) -> int:
-    """Slots that "gaps" needs so that a step overflows with at most this chance."""
+def slots_for(records: int, batch: int, chance: float, most: int | None = None) -> int:
+    """Slots that "gaps" needs so that a step overflows with at most this chance.
+
+    Records are drawn at the rate batch/records, and there may be up to `most` of them (None: as
+    many as that): fewer overflow less often.
+    """
+    most = records if most is None else most
     if chance < 1e-300:  # beyond what can be worked out: a slot for all there can ever be
-        return 2 * records + 1
-    drawn = stats.binom.isf(chance / 2, records, batch / records)
+        return 2 * most + 1
+    drawn = stats.binom.isf(chance / 2, most, batch / records)
     # Gaps that were cut in two take a slot and draw nothing. More than this many among twice as
     # many slots as hold records, with half the chance at most.
     cut = stats.binom.isf(chance / 2, 2 * int(drawn) + 2, math.exp(-LONGEST_GAP))
@@ -127,7 +132,7 @@ def draw_batches(
         index = jnp.cumsum(gap + drawn, axis=1) - 1
         mask = drawn & (index < records)
         return Batches(jnp.where(mask, index, 0), mask.astype(jnp.float32))
-    return _shuffle(words, steps, slots, records, batch)
+    return _shuffle(words, steps, slots, records, count, batch)
 
 
 def given_batches(draw: Draw, sample: Array) -> Batches:
@@ -137,14 +142,19 @@ def given_batches(draw: Draw, sample: Array) -> Batches:
     return Batches(jnp.maximum(sample, 0), (sample >= 0).astype(jnp.float32))
 
 
-def _shuffle(words: Array, steps: int, slots: int, records: Array, batch: Array) -> Batches:
-    """A random permutation an epoch, cut into batches; what is left over is dropped."""
+def _shuffle(
+    words: Array, steps: int, slots: int, records: Array, count: Array, batch: Array
+) -> Batches:
+    """A random permutation an epoch, cut into batches; what is left over is dropped.
+
+    Where fewer records are there than is public, the last batches are short.
+    """
     padding = jnp.arange(words.shape[1]) >= records
     permutation = jnp.argsort(jnp.where(padding, jnp.uint32(2**32 - 1), words >> 1), axis=1)
-    a_pass = records // batch
+    a_pass = count // batch
     step, slot = jnp.arange(steps)[:, None], jnp.arange(slots)[None, :]
     epoch, place = step // a_pass, (step % a_pass) * batch + slot
-    mask = slot < batch
+    mask = (slot < batch) & (place < records)
     index = permutation[epoch, jnp.where(mask, place, 0)]
     return Batches(index, jnp.broadcast_to(mask, index.shape).astype(jnp.float32))
 

@@ -88,22 +88,31 @@ def noisy_label_moments(
 
 
 def noisy_metric(
-    means: np.ndarray,
+    totals: np.ndarray,
     largest: float,
     count: int,
+    most: int,
     noise_multiplier: float,
     random: HostRandom,
 ) -> np.ndarray:
-    """Means of a score over `count` test records, each with noise; scores are 0 to `largest`.
+    """Means of a score over test records, from its totals, each with noise.
 
-    The means are those of `models.mean_score`: exact but for one rounding to single precision, of a
-    part in 2^24. That, and cutting off to a grain, are paid for.
+    The totals are those of `models.mean_score`, exact but for roundings to single precision, which
+    are a part in 2^22 of `most` records' scores. These, and cutting off to a grain, are paid for.
+
+    Args:
+      totals: of the scores, each from 0 to `largest`.
+      largest: score of a record.
+      count: test records as far as it is public: to divide by how many there really are would tell
+        it.
+      most: test records that there may be, which is public.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
     """
     if noise_multiplier == 0:
-        return means
-    totals = means.astype(np.float64) * count
-    grain, deviation = _lattice(largest * (1 + count * 2.0**-22), noise_multiplier)
-    whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, means.shape)
+        return totals / count
+    grain, deviation = _lattice(largest * (1 + most * 2.0**-22), noise_multiplier)
+    whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
     return whole * grain / count
 
 

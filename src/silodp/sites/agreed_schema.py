@@ -18,7 +18,7 @@ subject) is left out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pandas as pd
@@ -147,7 +147,9 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
 
 
 def table_options(
-    schema: AgreedSchema, test_fraction: float = DEFAULT_TEST_FRACTION
+    schema: AgreedSchema,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    id_column: str | None = None,
 ) -> DataOptions:
     """What the code for tables is asked, so that nothing is taken from the records."""
     return DataOptions(
@@ -155,6 +157,7 @@ def table_options(
         test_fraction=test_fraction,
         task=schema.task,
         subject_column=schema.subject_column,
+        id_column=id_column,
         target=schema.target,
         drop_missing=schema.drop_missing,
         levels=schema.levels,
@@ -182,9 +185,10 @@ def example(schema: AgreedSchema) -> Federation:
     columns[schema.target] = in_turn(schema.classes or schema.target_range or ())
     if schema.subject_column is not None:
         columns[schema.subject_column] = [f"subject {row}" for row in rows]
-    options = table_options(schema)
+    # So few rows that coins might leave a part empty; nobody is in them, so any split will do.
+    options = replace(table_options(schema), split="paper")
     table = table_of_frames("example", {"example": pd.DataFrame(columns)}, options)
-    return split_and_scale(table, 0, options)
+    return replace(split_and_scale(table, 0, options), uncovered=())
 
 
 def _column(where: str, key: str, name: object) -> str:

@@ -77,6 +77,7 @@ def plan_of(config: SiteConfig, proposal: Proposal, most: int | None = None) -> 
         proposal.schema,
         seed=config.seed,
         test_fraction=config.test_fraction,
+        id_column=config.id_column,
         most=most,
     )
     testing = config.keys == "test"
@@ -304,9 +305,11 @@ class JobAtSite:
         plan = prepared.plans[0][0]
         largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
         random = HostRandom(config.seed, self._secret, f"metric {plan.silo}")
-        count = len(self._federation.silos[0].test)
-        exact, count = (exact, count) if count else (0.0, 1)  # noise is all that is released
-        return float(noisy_metric(np.array([exact]), largest, count, plan.metric_noise, random)[0])
+        silo = self._federation.silos[0]
+        # Of no record, noise is all that is released.
+        total = np.array([exact * len(silo.test) if len(silo.test) else 0.0])
+        count, most = silo.public_test_count, silo.most_tested
+        return float(noisy_metric(total, largest, count, most, plan.metric_noise, random)[0])
 
     def _told(self, arrays: list[np.ndarray]) -> Any:
         try:

@@ -6,7 +6,7 @@ so no error of this file may leave the site as it is.
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +94,7 @@ def load_records(
     *,
     seed: int,
     test_fraction: float,
+    id_column: str | None = None,
     most: int | None = None,
 ) -> Federation:
     """The site's records as a federation of one silo, named after the site.
@@ -108,12 +109,13 @@ def load_records(
       schema: what was agreed on; columns that it does not name are not looked at.
       seed: of the split.
       test_fraction: share of the records (or subjects) to keep for testing.
+      id_column: the site's own name of the column that names a record for good, if it has one.
       most: training records (or subjects) that may be used, where their number is secret.
     """
     check_seed(seed)
     check_test_fraction(test_fraction)
-    options = table_options(schema, test_fraction)
-    stored = read_records(site, source, schema)
+    options = table_options(schema, test_fraction, id_column)
+    stored = read_records(site, source, schema, id_column)
     table = table_of_frames(site, {site: stored.frame}, options, total=True)
     federation = split_and_scale(table, seed, options)
     if most is None:
@@ -136,9 +138,22 @@ class RecordsAtSite(NamedTuple):
     torn: int
 
 
-def read_records(site: str, source: DataAtSite, schema: AgreedSchema) -> RecordsAtSite:
-    """The agreed columns; refuses only what is wrong with the table as a whole."""
-    place, stored = _read(site, source, schema)
+def read_records(
+    site: str, source: DataAtSite, schema: AgreedSchema, id_column: str | None = None
+) -> RecordsAtSite:
+    """The agreed columns; refuses only what is wrong with the table as a whole.
+
+    The site's own column of names comes last, if it is none of them.
+    """
+    own = [] if id_column is None or id_column in schema.columns else [id_column]
+    wanted = [*schema.columns, *own]
+    place, stored = _read(site, source, wanted)
+    if own and id_column not in stored.frame.columns:
+        nearest = by_closeness(own[0], stored.names)[0]
+        raise SilodpError(
+            f"Site {site!r}: {place} has no column {id_column!r}, which site.toml names as "
+            f"id_column (the nearest is {nearest!r}): correct or remove it there."
+        )
     for column in schema.columns:
         if column not in stored.frame.columns:
             nearest = by_closeness(column, stored.names)[0]
@@ -147,7 +162,7 @@ def read_records(site: str, source: DataAtSite, schema: AgreedSchema) -> Records
                 f"column that name (the nearest is {nearest!r}; in a query: select ... as "
                 f'"{column}").'
             )
-    frame = stored.frame.loc[:, list(schema.columns)]
+    frame = stored.frame.loc[:, wanted]
     return RecordsAtSite(place, frame if source.path else _in_fixed_order(frame), stored.torn)
 
 
@@ -175,12 +190,12 @@ def at_most(records: Records, most: int) -> Records:
     return records.take(np.flatnonzero(np.isin(owner, kept)))
 
 
-def _read(site: str, source: DataAtSite, schema: AgreedSchema) -> tuple[str, StoredTable]:
+def _read(site: str, source: DataAtSite, wanted: Sequence[str]) -> tuple[str, StoredTable]:
     """What the table is called in errors, and the table."""
     if source.path is not None:
         path = source.folder / source.path
         try:
-            return str(path), read_values(path, schema.columns)
+            return str(path), read_values(path, wanted)
         except SilodpError as error:
             raise SilodpError(f"Site {site!r}: {error}") from error
     if source.query is None or (source.url is None and source.url_env is None):
@@ -205,7 +220,7 @@ def _url_of_environment(site: str, name: str) -> str:
 def _in_fixed_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows by their values: a database may answer in another order each time.
 
-    The split goes by the order, and what was once kept for testing must not be trained on later.
+    Batches are drawn by the order, and a job that goes on must draw what it drew before.
     """
     keys = list(zip(*(map(_key, values_of(frame, column)) for column in frame), strict=True))
     return frame.iloc[sorted(range(len(keys)), key=keys.__getitem__)]

@@ -9,8 +9,9 @@ It belongs to the site and never leaves it:
     # url = "postgresql+psycopg://reader:password@host/database"
     # url_env = "NORTH_URL"         # or the environment variable that holds the url
     # query = "select * from visits"
-    test_fraction = 0.2             # kept for testing
-    seed = 0                        # of that split
+    test_fraction = 0.2             # kept for testing, each record by a coin of its own
+    seed = 0                        # of these coins
+    # id_column = "visit"           # names a record for good: its coin goes by that
 
     [policy]                        # as in a policy file; and:
     epsilon = 3
@@ -58,6 +59,7 @@ class SiteConfig:
       tell_noise: whether the scale of its noise may be told to the coordinator.
       test_fraction: share of its records that is kept for testing.
       seed: of that split.
+      id_column: the column that names a record for good, if it has one; the split goes by it.
       keys: where the keys of its noise come from: the operating system, or (for tests only, since
         nothing is private then) `seed`.
     """
@@ -70,6 +72,7 @@ class SiteConfig:
     tell_noise: bool = True
     test_fraction: float = DEFAULT_TEST_FRACTION
     seed: int = 0
+    id_column: str | None = None
     keys: Keys = "os"
 
 
@@ -89,6 +92,7 @@ def write_site(
     tell_noise: bool = True,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     seed: int = 0,
+    id_column: str | None = None,
     keys: Keys = "os",
     overwrite: bool = False,
 ) -> Path:
@@ -106,6 +110,7 @@ def write_site(
       tell_noise: whether the scale of its noise may be told to the coordinator.
       test_fraction: share of its records to keep for testing.
       seed: of that split.
+      id_column: the column that names a record for good.
       keys: "test" draws noise from `seed`; nothing is private then.
       overwrite: whether a file that is there may be replaced.
     """
@@ -124,6 +129,7 @@ def write_site(
         *_data_lines(data),
         f"test_fraction = {_toml(test_fraction)}  # share of the records that is kept for testing",
         f"seed = {_toml(seed)}  # of that split",
+        *([] if id_column is None else [f"id_column = {_toml(id_column)}  # the split goes by it"]),
         "",
         "[policy]",
         *_policy_lines(policy),
@@ -158,7 +164,7 @@ def write_site(
     return path
 
 
-_DATA = (*DATA_KEYS, "test_fraction", "seed")
+_DATA = (*DATA_KEYS, "test_fraction", "seed", "id_column")
 _EXPLAINED = {
     "epsilon": "at most this is spent in one run",
     "delta": "chance with which that bound may fail",
@@ -196,6 +202,7 @@ def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
         tell_noise=_truth(where, "tell_noise", policy.get("tell_noise", True)),
         test_fraction=_test_fraction(where, data.get("test_fraction", DEFAULT_TEST_FRACTION)),
         seed=_seed(where, data.get("seed", 0)),
+        id_column=_id_column(where, data.get("id_column")),
         keys=_keys(where, file.get("keys", "os")),
     )
 
@@ -273,6 +280,12 @@ def _seed(where: str, value: Any) -> int:
     except SilodpError as error:
         raise SilodpError(f"{where}: {error}") from None
     return int(value)
+
+
+def _id_column(where: str, value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise SilodpError(f"{where}: [data] id_column is {value!r}: give the name of a column.")
+    return value
 
 
 def _keys(where: str, value: object) -> Keys:

@@ -42,6 +42,7 @@ def set_up(
     *,
     tell_noise: bool = True,
     test_fraction: float = DEFAULT_TEST_FRACTION,
+    id_column: str | None = None,
     ledger: Path | None = None,
 ) -> Path:
     """Makes the site's folder, whole or not at all; returns it.
@@ -53,6 +54,7 @@ def set_up(
       policy: what the site allows.
       tell_noise: whether the scale of its noise may be told.
       test_fraction: share of its records to keep for testing.
+      id_column: the column that names a record for good.
       ledger: its folder; else in the site's.
     """
     aside = (folder or kit).absolute().parent / f".{kit.stem}.unpacking"
@@ -75,6 +77,7 @@ def set_up(
             ledger=DEFAULT_LEDGER if ledger is None else ledger.absolute(),
             tell_noise=tell_noise,
             test_fraction=test_fraction,
+            id_column=id_column,
         )
         if folder.exists():
             folder.rmdir()

@@ -39,7 +39,7 @@ class Loader:
         return self._loaded
 
     def _see(self, data: str) -> None:
-        counts = self._loaded.federations[0].unit_counts
+        counts = self._loaded.federations[0].public_counts
         known = self.seen.get(data, {"silos": 0, "least": int(counts.min()), "most": 0})
         self.seen[data] = {
             "silos": max(known["silos"], len(counts)),

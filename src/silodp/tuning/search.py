@@ -98,9 +98,16 @@ def best_tries(
             continue
         name = prepared.federations[s].names[k]
         random = HostRandom(training.seeds[s], training.secret, f"score {name}")
-        count = len(prepared.federations[s].silos[k].test)
+        silo = prepared.federations[s].silos[k]
         lower = _lower_is_better(exact[s, own, k], prepared.federations[0].metric, job.metric_bound)
-        scores = noisy_metric(lower, job.metric_bound, count, score_noise[k], random)
+        scores = noisy_metric(
+            lower.astype(np.float64) * len(silo.test),
+            job.metric_bound,
+            silo.public_test_count,
+            silo.most_tested,
+            score_noise[k],
+            random,
+        )
         best[s, k] = own[int(np.argmin(scores))]
     return best
 

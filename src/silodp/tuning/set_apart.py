@@ -4,35 +4,35 @@ from dataclasses import replace
 
 import numpy as np
 
+from silodp.datasets import coins
 from silodp.errors import SilodpError
-from silodp.federation import Federation, Silo
-from silodp.privacy.randomness import HostRandom
+from silodp.federation import ExpectedCounts, Federation, Silo
 
 
 def set_apart(federation: Federation, fraction: float) -> Federation:
     """Some of each silo's training records, in the place of its test records.
 
-    Of every so many places in a silo's list of records, one: which, follows from the silo's name
-    alone. So a record that comes to the list, or goes, leaves all others in their part, and itself
-    pays for training or for scores, and not for both.
+    By a coin for each record, of what it holds: a record that comes to the silo, or goes, leaves
+    all others in their part (see `datasets.split`), and itself pays for training or for scores, and
+    not for both. How many records are in a part is a secret of theirs; what is expected is not. If
+    none happens to score, noise chooses.
     """
-    every = round(1 / fraction)
 
     def parted(silo: Silo) -> Silo:
-        records = len(silo.train)
-        if records < every:
+        identities = coins.of_arrays(silo.train.x, silo.train.y)
+        scored = coins.toss(identities, fraction, "score", silo.name, 0)
+        if scored.all():
             raise SilodpError(
-                f"Silo {silo.name!r} has {records} training records, of which every {every}th is "
-                "to score trials with: raise --score-fraction (at most 0.5), or leave it out."
+                f"Silo {silo.name!r} has {silo.public_count} training records, of which "
+                f"--score-fraction {fraction:g} leaves none to train on: lower it, or leave the "
+                "silo out."
             )
-        random = HostRandom(0, b"", f"score records {silo.name}")
-        blocks = np.arange(0, records, every)
-        scored = blocks + random.integers(every, len(blocks))
-        is_scored = np.isin(np.arange(records), scored)
+        trained = max(1, round((1 - fraction) * silo.public_count))
         return replace(
             silo,
-            train=silo.train.take(np.flatnonzero(~is_scored)),
-            test=silo.train.take(np.flatnonzero(is_scored)),
+            train=silo.train.take(np.flatnonzero(~scored)),
+            test=silo.train.take(np.flatnonzero(scored)),
+            expected=ExpectedCounts(trained, max(1, silo.public_count - trained), silo.most),
         )
 
     return replace(federation, silos=tuple(parted(silo) for silo in federation.silos))

@@ -170,7 +170,7 @@ def _tuned(
     watch.stage("comparing costs")
     about |= _described(prepared, tuning, own, chosen, bool(training.secret))
     about["score_fraction"] = score_fraction
-    about["costs"] = costs_of(prepared, loaded.federations[0].unit_counts, own.shape[-1])
+    about["costs"] = costs_of(prepared, loaded.federations[0].public_counts, own.shape[-1])
     if compare:
         about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
     result = result_of(
@@ -290,7 +290,7 @@ def _completed(
     asked = replace(asked, rounds=rounds, evaluate_every=rounds)
     asked = filled(asked, loaded.defaults, model, first.task)
     policies = policies_of(asked, first.names, first.by_subject)
-    _check_policies(first.names, policies, first.unit_counts.tolist(), tuning)
+    _check_policies(first.names, policies, first.public_counts.tolist(), tuning)
     return asked
 
 
@@ -343,7 +343,7 @@ def _described(
         "gamma": None if tuning.trials.poisson else tuning.trials.gamma,
         "score": tuning.score,
         "score_noise": [plan.score_noise for plan in prepared.plans[0]],
-        "score_records": [len(silo.test) for silo in prepared.federations[0].silos],
+        "score_records": prepared.federations[0].public_test_counts.tolist(),
         "pivot_noise": tuning.pivot_noise if tuning.pivot else None,
         "chosen": [
             {"silo": name, "per_seed": [found[number] for number in chosen[:, k]]}

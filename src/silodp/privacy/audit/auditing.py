@@ -295,7 +295,7 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
         raise SilodpError(
             f"--silo is {silo!r}, but no silo is called so: use {one_of(silo, names)}."
         )
-    place = int(np.argmin(federation.unit_counts)) if silo is None else names.index(silo)
+    place = int(np.argmin(federation.public_counts)) if silo is None else names.index(silo)
     company = [number for number in range(len(names)) if number != place][:others]
     kept = sorted([place, *company])
     few = replace(federation, silos=tuple(federation.silos[number] for number in kept)).decoded()
