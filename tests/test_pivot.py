@@ -42,6 +42,7 @@ def trained(lams, trials=None, method="mrmtl", lr=None, pivot=True, seeds=1, **o
         **how,
         place=None,
         at=None,
+        before_query=lambda: None,
         reporter=Reporter(),
     )
     return [np.asarray(model) for model in done.models], done.metrics[-1]
