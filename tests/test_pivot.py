@@ -85,7 +85,6 @@ def test_the_pivot_is_a_run_as_any_other_whatever_is_tried(alone):
     np.testing.assert_array_equal(metrics[:, 0], same[:, 0])
 
 
-@pytest.mark.slow
 def test_trials_have_noise_of_their_own_and_keep_it_in_any_company(monkeypatch):
     lams = [0.6, 0.3, 0.3, 1.0, 0.3]
     models, metrics = trained(lams)

@@ -303,7 +303,6 @@ def test_keys_reach_no_file_and_no_message(monkeypatch, tmp_path, cli):
         assert not any(key in text for key in spelled)
 
 
-@pytest.mark.slow
 def test_two_runs_at_once_against_a_budget_for_one(tmp_path):
     """Exactly one is refused, and that one has left nothing."""
     command = [sys.executable, "-m", "silodp", *RUN, "--quiet", "--ledger", str(tmp_path / "l")]
