@@ -5,8 +5,8 @@ Off by default in simulation; `--ledger DIR` turns it on.
 
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +37,44 @@ from silodp.reporting import Reporter
 
 
 class Account(NamedTuple):
-    """What a run will be charged for, in which ledgers."""
+    """What a run will be charged for, in which ledgers.
+
+    Attributes:
+      directory: of the ledgers.
+      charges: of each ledger, by its name.
+      allowances: likewise.
+      strictest: whether a stricter allowance that is in force holds on (see `charge_all`).
+    """
 
     directory: Path
     charges: dict[str, Charge]
     allowances: dict[str, Allowance]
+    strictest: bool = False
+
+    def to_source(self, name: str) -> "Account":
+        """The same of a single silo, charged to the ledger of its records, which others use too."""
+        ((silo, charge),) = self.charges.items()
+        return Account(self.directory, {name: charge}, {name: self.allowances[silo]}, True)
+
+    def marked(self, **about: Any) -> "Account":
+        """The same, with more that the charges say of themselves."""
+        charges = {n: replace(one, about=one.about | about) for n, one in self.charges.items()}
+        return self._replace(charges=charges)
 
     def check(self) -> None:
         """Refuses what does not fit, and writes nothing."""
-        would_exceed(self.directory, self.charges, self.allowances)
+        would_exceed(self.directory, self.charges, self.allowances, strictest=self.strictest)
+
+    def charge(self, run: str, progress: Callable[[int, int], None] | None = None) -> None:
+        """Charges all ledgers for a run of that name, or none."""
+        charge_all(
+            self.directory,
+            self.charges,
+            self.allowances,
+            run,
+            strictest=self.strictest,
+            progress=progress,
+        )
 
 
 class OpenCharge:
@@ -73,13 +102,7 @@ class OpenCharge:
             return
         self.run = secrets.token_hex(8)
         reporter.stage("charging ledgers")
-        charge_all(
-            account.directory,
-            account.charges,
-            account.allowances,
-            self.run,
-            progress=reporter.calibrated,
-        )
+        account.charge(self.run, reporter.calibrated)
 
     def before_query(self) -> None:
         """To be called before records are asked anything: from here on the charge stays."""
