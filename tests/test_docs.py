@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", EXAMPLES / "README.md", *sorted(DOCS.glob("*.md"))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 # Of other programs, which our pages show beside our own.
-FOREIGN_OPTIONS = {"--full"}  # of benchmarks
+FOREIGN_OPTIONS = {"--full", "--quick"}  # of benchmarks
 
 
 @dataclass(frozen=True)
