@@ -192,6 +192,24 @@ def test_folders_without_a_source_are_as_they_were(tmp_path):
     assert remaining(own / "ledger", "north")["lifetime_epsilon"] == 9
 
 
+def test_an_older_folder_comes_to_share_its_ledger(kits, tmp_path, cli):
+    """By the site's name as the source's: what was spent stays spent."""
+    own = make_sites(tmp_path, FIRST)["north"]
+    assert joined(own, FIRST).status == "ok"
+    (own / "proposal.json").write_text(FIRST.text)
+    text = (own / "site.toml").read_text() + "lifetime_epsilon = 20\n"
+    (own / "site.toml").write_text(text + '\n[ledger]\npath = "ledger"\nsource = "north"\n')
+    assert joined(own, FIRST, run=2).status == "refused"
+    allow(own / "ledger", "north", 20)
+    assert cli("site", "consent", own, "--yes").exit_code == 0
+    assert joined(own, FIRST, run=2).status == "ok"
+    more = ("--ledger", own / "ledger", "--lifetime-epsilon", "20", "--yes")
+    done, said = init(cli, kits[0], tmp_path / "other", own / "records.csv", *more)
+    assert done.exit_code == 0, said
+    assert read_site(tmp_path / "other").source == "north"
+    assert "These records are source 'north'" in said
+
+
 def test_records_of_another_source_are_not_charged(records, tmp_path, caplog):
     """Whoever edits site.toml to read another table looks at the plan again."""
     own = member(tmp_path / "one", "north", FIRST, records)
