@@ -42,6 +42,7 @@ docs: $(VENV)/dev
 bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.throughput --json runs/bench.json
 	$(BIN)/python -m benchmarks.privacy
+	$(BIN)/python -m benchmarks.release
 	$(BIN)/python -m benchmarks.loading
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.tuning

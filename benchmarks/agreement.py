@@ -11,12 +11,12 @@ import numpy as np
 from benchmarks import convnets, plain_loop
 from benchmarks.plain_loop import CarefulLoop, PlainLoop
 from benchmarks.workloads import made_up
-from silodp import Federation, Policy, get_model
-from silodp.engines.job import Job, Setting
+from silodp import Federation, get_model
+from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
-from silodp.methods import get_method
-from silodp.privacy.plan import TrainingSettings, make_plans
-from silodp.privacy.queries import Schedule
+from silodp.prepare import grid, prepare
+from silodp.reporting import Reporter
+from silodp.runs import job_of
 
 TOLERANCE = 1e-4
 _ROUNDS, _LR, _LAM = 3, 0.5, 0.7
@@ -73,25 +73,16 @@ def _our_step(federation: Federation, name: str, clip: float, drawn: np.ndarray)
 
 
 def _our_models(federation: Federation, name: str, clip: float) -> np.ndarray:
-    counts = federation.train_counts
-    plans = make_plans(
-        federation.names,
-        counts.tolist(),
-        [Policy(float("inf"), 1e-3)] * len(counts),
-        Schedule(_ROUNDS),
-        TrainingSettings(32, clip, small_silos="full-batch"),
-        "pld",
-    )
+    # As `silodp.run` makes them of options, so that a new option cannot be forgotten here.
+    options: dict[str, Any] = {"method": "mrmtl", "model": name, "lam": _LAM, "lr": _LR}
+    options |= {"rounds": _ROUNDS, "batch_size": 32, "clip": clip, "small_silos": "full-batch"}
+    options |= {"epsilon": float("inf"), "delta": 1e-3}
+    prepared = prepare(grid(options), federation, None, Reporter())
     # Clipped as if private, but with a noise of zero.
-    plans = tuple(replace(plan, epsilon=1.0, noise_multiplier=0.0) for plan in plans)
-    job = Job(
-        get_model(name, federation.task, federation.input_shape),
-        get_method("mrmtl"),
-        _ROUNDS,
-        clip,
-        counts / counts.sum(),
-    )
-    simulation = Simulation(job, [0], [federation], [Setting(_LR, plans, {"lam": _LAM})])
+    plans = tuple(replace(plan, epsilon=1.0, noise_multiplier=0.0) for plan in prepared.plans[0])
+    job = job_of(prepared)
+    values = job.method.traced_values(prepared.asked[0])
+    simulation = Simulation(job, [0], [federation], [Setting(_LR, plans, values)])
     state, _ = simulation.advance(simulation.initial_state(), 0, _ROUNDS)
     return simulation.personal_models(state)[0, 0]
 

@@ -5,6 +5,7 @@ the six official batches one after another, turn them into float32 tensors, take
 trusts the files; silodp does not, and keeps images in bytes until a model uses them.
 
 python -m benchmarks.loading          (CIFAR-10 must be here: silodp data get cifar10)
+python -m benchmarks.loading --quick  (a few made-up images in its place)
 """
 
 import argparse
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ import numpy as np
 from benchmarks import machine
 from silodp.datasets import DataOptions, resolve
 from silodp.datasets.cifar10 import FILES, rows_of, shares_of
-from silodp.datasets.cifar_files import read_batch
+from silodp.datasets.cifar_files import CHANNELS, SIDE, Batch, read_batch
 from silodp.datasets.files import find_file
 
 TIMES = 3
@@ -33,8 +35,9 @@ MEGABYTE = 1024  # of the kilobytes in which the system counts
 def main() -> None:
     """Prints a table, or (as a process of its own) one measurement."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--case", choices=CASES)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="a few made-up images, once")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.case:
         began = time.perf_counter()
@@ -46,10 +49,10 @@ def main() -> None:
     print(machine.describe())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write_official(folder / "cifar-10-batches-py")
+        _write_official(folder / "cifar-10-batches-py", made_up if asked.quick else official)
         _in_own_process("cache", folder)  # fills it
         measured = {case: [] for case in CASES}
-        for _ in range(TIMES):
+        for _ in range(1 if asked.quick else TIMES):
             for case in CASES:
                 measured[case].append(_in_own_process(case, folder))
     peer = statistics.median(seconds for seconds, _ in measured["peer"])
@@ -60,11 +63,23 @@ def main() -> None:
         print(f"{_TITLES[case]:34} {seconds:8.2f} {memory:8.0f} {peer / seconds:10.2f}")
 
 
-def _write_official(folder: Path) -> None:
+def official(name: str) -> Batch:
+    """One of the six batches, as it is here."""
+    return read_batch(find_file("cifar10", FILES[name].names), "fetch it again")
+
+
+def made_up(name: str) -> Batch:
+    """Noise, of each class as much; enough for each silo to get some."""
+    random = np.random.default_rng(list(FILES).index(name))
+    y = random.permutation(np.repeat(np.arange(10, dtype=np.uint8), 30))
+    return Batch(random.integers(0, 256, (len(y), SIDE, SIDE, CHANNELS), np.uint8), y)
+
+
+def _write_official(folder: Path, batch_of: Callable[[str], Batch]) -> None:
     """The six batches in python form, as they are published."""
     folder.mkdir()
-    for name, file in FILES.items():
-        x, y = read_batch(find_file("cifar10", file.names), "fetch it again")
+    for name in FILES:
+        x, y = batch_of(name)
         flat = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).reshape(len(x), -1)
         (folder / name).write_bytes(pickle.dumps({b"data": flat, b"labels": y.tolist()}, 2))
 

@@ -3,7 +3,7 @@
 All get the same work: 5 seeds x 12 learning rates at once, 200 rounds. Compiling and calibrating
 are not counted; the table has compiling beside it.
 
-python -m benchmarks.methods [--quick] [--json FILE]
+python -m benchmarks.methods [--quick] [--only NAME,NAME] [--json FILE]
 """
 
 import argparse
@@ -27,10 +27,14 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="A small federation, few rounds.")
+    parser.add_argument("--only", help=f"These methods, separated by commas, and {YARDSTICK}.")
     parser.add_argument("--json", type=Path, help="File for the numbers.")
     asked = parser.parse_args()
     print(machine.describe())
-    rows = measure(workloads.school(asked.quick), 1 if asked.quick else TIMES)
+    names = [*METHODS, *warm_starts()]
+    if asked.only:
+        names = list(dict.fromkeys([YARDSTICK, *asked.only.split(",")]))
+    rows = measure(workloads.school(asked.quick), names, 1 if asked.quick else TIMES)
     print(f"{'method':16} {'seconds a run':>14} {'times ' + YARDSTICK:>12} {'compiling':>10}  asks")
     for row in rows:
         late = "  more than three times" if row["ratio"] > MOST else ""
@@ -42,9 +46,8 @@ def main() -> None:
         asked.json.write_text(json.dumps(rows, indent=2))
 
 
-def measure(work: workloads.Work, times: int) -> list[dict[str, Any]]:
+def measure(work: workloads.Work, names: list[str], times: int) -> list[dict[str, Any]]:
     """One row a method; the methods take turns, so that a busy moment hits all of them."""
-    names = [*METHODS, *warm_starts()]
     lrs = np.geomspace(work.lr / 3, work.lr * 3, len(work.lambdas)).tolist()
     options: dict[str, Any] = work.options | {
         "lr": lrs,

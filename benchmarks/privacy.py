@@ -2,13 +2,15 @@
 
 Calibration is measured against dp-accounting's own `calibrate_dp_mechanism`, in the same process.
 
-python -m benchmarks.privacy
+python -m benchmarks.privacy [--quick]
 """
 
+import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +26,8 @@ from silodp.privacy.training import training_event
 
 # Like School: 139 silos of 18 to 201 records, batches of 32, 200 rounds.
 _SIZES = np.random.default_rng(0).integers(33, 201, 139).tolist()
-_PEER_SIZES = _SIZES[:3]
+_PEER_SILOS = 3  # it takes seconds a silo
+_TIMES = 5
 _OPTIONS: dict[str, Any] = {
     "data": "synthetic",
     "silos": 100,
@@ -36,18 +39,29 @@ _OPTIONS: dict[str, Any] = {
 
 def main() -> None:
     """Prints each measurement."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few silos and rounds, to try it out")
+    quick = parser.parse_args().quick
+    sizes, peers, times, options = _SIZES, _PEER_SILOS, _TIMES, _OPTIONS
+    if quick:
+        sizes, peers, times = _SIZES[:2], 1, 1
+        options = _OPTIONS | {"silos": 3, "rounds": 2}
+    rounds = options["rounds"]
     print(machine.describe())
-    ours, peer = _seconds(_calibrate_ours), _seconds(_calibrate_peer) * 139 / len(_PEER_SIZES)
+    ours = _seconds(partial(_calibrate_ours, sizes, rounds))
+    peer = _seconds(partial(_calibrate_peer, sizes[:peers], rounds)) * len(sizes) / peers
     print(
-        f"calibrating 139 silos, cold: {ours:.1f} s; dp-accounting (PLD), at the rate of 3 silos:"
+        f"calibrating {len(sizes)} silos, cold: {ours:.1f} s; dp-accounting (PLD), at the rate of "
+        f"{peers} silos:"
     )
     print(f"  {peer:.0f} s, {peer / ours:.0f} times as long")
-    on, off = _lattice()
+    on, off = _lattice(options, times)
     print(
         f"training with the lattice {on:.2f} s, without {off:.2f} s: {on / off:.3f} times as long"
     )
-    charged, plain = _ledger()
-    print(f"a run of 100 silos: {plain:.2f} s; charged to 100 ledgers {charged:.2f} s")
+    charged, plain = _ledger(options)
+    silos = options["silos"]
+    print(f"a run of {silos} silos: {plain:.2f} s; charged to {silos} ledgers {charged:.2f} s")
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -56,42 +70,42 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _event_of(n: int) -> Callable:
-    return lambda noise: training_event(noise, 32 / n, 200 * (n // 32))
+def _event_of(n: int, rounds: int) -> Callable:
+    return lambda noise: training_event(noise, 32 / n, rounds * (n // 32))
 
 
-def _calibrate_ours() -> None:
-    requests = [CalibrationRequest(_event_of(n), 6.0, 1e-3) for n in _SIZES]
+def _calibrate_ours(sizes: Sequence[int], rounds: int) -> None:
+    requests = [CalibrationRequest(_event_of(n, rounds), 6.0, 1e-3) for n in sizes]
     calibrate_many(requests, cache=False)
 
 
-def _calibrate_peer() -> None:
-    for n in _PEER_SIZES:
-        calibrate_dp_mechanism(PLDAccountant, _event_of(n), 6.0, 1e-3)
+def _calibrate_peer(sizes: Sequence[int], rounds: int) -> None:
+    for n in sizes:
+        calibrate_dp_mechanism(PLDAccountant, _event_of(n, rounds), 6.0, 1e-3)
 
 
-def _train_seconds() -> float:
-    return silodp.run(**_OPTIONS).seconds["train"]
+def _lattice(options: dict[str, Any], times: int) -> tuple[float, float]:
+    """Medians, taken in turns."""
 
+    def train() -> float:
+        return silodp.run(**options).seconds["train"]
 
-def _lattice() -> tuple[float, float]:
-    """Medians of five, taken in turns."""
     with_it, without = [], []
-    _train_seconds()
-    for _ in range(5):
-        with_it.append(_train_seconds())
+    train()
+    for _ in range(times):
+        with_it.append(train())
         with mock.patch("silodp.privacy.training.on_lattice", lambda values, grain: values):
-            without.append(_train_seconds())
+            without.append(train())
     return statistics.median(with_it), statistics.median(without)
 
 
-def _ledger() -> tuple[float, float]:
-    options: dict[str, Any] = _OPTIONS | {"entropy": "os"}
+def _ledger(options: dict[str, Any]) -> tuple[float, float]:
+    options = options | {"entropy": "os"}
     silodp.run(**options)
     plain = _seconds(lambda: silodp.run(**options))
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger"
-        charged = _seconds(lambda: silodp.run(**_OPTIONS, ledger=ledger))
+        charged = _seconds(lambda: silodp.run(**options, ledger=ledger))
     return charged, plain
 
 

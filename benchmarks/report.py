@@ -91,7 +91,9 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The report beside matplotlib.")
     parser.add_argument("--silos", type=int, default=1000)
-    silos = parser.parse_args().silos
+    parser.add_argument("--quick", action="store_true", help="30 silos, to try it out")
+    asked = parser.parse_args()
+    silos = 30 if asked.quick else asked.silos
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for method, scale in (("local", 1.3), ("fedavg", 1.5), ("mrmtl", 1.0)):

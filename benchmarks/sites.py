@@ -1,6 +1,6 @@
 """Seconds a round and memory of a federation of real processes on this machine.
 
-    python -m benchmarks.sites [--sites 3] [--rounds 200]
+    python -m benchmarks.sites [--sites 3] [--rounds 200] [--quick]
 
 Mutual TLS over loopback, `ebmtl` with a linear model, so that the engine is what is measured.
 Beside it the same rounds in one process without an engine between: what is above that is FLARE's.
@@ -40,8 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--quick", action="store_true", help="2 sites, 3 rounds, to try it out")
     parser.add_argument("--json", type=Path, help="file for the numbers")
     given = parser.parse_args()
+    if given.quick:
+        given.sites, given.rounds = 2, 3
     print(machine.describe())
     with tempfile.TemporaryDirectory() as folder:
         told = measured(Path(folder), given.sites, given.rounds)

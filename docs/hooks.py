@@ -13,18 +13,19 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = "<!-- commands -->"
+BESIDE = ("CHANGELOG.md", "SECURITY.md")  # pages of the repository's own folder
 _CELL = re.compile(r"^# %%.*\n?", re.MULTILINE)
 _COMMAND = re.compile(r"^((?:python|pip|silodp) .*)$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds a page for each example, and the changelog."""
+    """Adds a page for each example, the changelog, and how to report a leak."""
     from mkdocs.structure.files import File
 
     for path in examples():
         page = f"examples/{path.relative_to(ROOT / 'examples').with_suffix('.md')}"
         files.append(File.generated(config, page, content=_example_page(path)))
-    for path in ROOT.glob("CHANGELOG.md"):
+    for path in (ROOT / name for name in BESIDE):
         text = path.read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, path.name, content=text))
     return files
@@ -39,7 +40,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         r"\]\(\.\./examples/own_method/?\)", "](examples/own_method/mixture.md)", markdown
     )
     markdown = re.sub(r"\]\(\.\./examples/?\)", "](examples.md)", markdown)
-    return markdown.replace("](../CHANGELOG.md", "](CHANGELOG.md")
+    for name in BESIDE:
+        markdown = markdown.replace(f"](../{name}", f"]({name}")
+    return markdown
 
 
 def examples() -> list[Path]:

@@ -28,8 +28,15 @@ def own_cache(tmp_path_factory):
     """No test sees or fills the developer's own cache, or opens a window."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SILODP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SILODP_LEDGERS", str(tmp_path_factory.mktemp("ledgers")))
         patch.setenv("MPLBACKEND", "Agg")
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_ledgers(tmp_path_factory, monkeypatch):
+    """No test charges a ledger of the developer's own, or of another test."""
+    monkeypatch.setenv("SILODP_LEDGERS", str(tmp_path_factory.mktemp("ledgers") / "ledgers"))
 
 
 @pytest.fixture(scope="session")

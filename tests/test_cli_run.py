@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from interruptible import interruptible
 from typer.main import get_command
 
 import silodp
@@ -348,7 +349,7 @@ def trained_until(signum, *args):
     # Progress is shown on terminals only, which this makes of the pipe.
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": "200"}
     process = subprocess.Popen(
-        [sys.executable, *map(str, args)],
+        interruptible(sys.executable, *args),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=environment,

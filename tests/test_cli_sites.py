@@ -57,7 +57,7 @@ def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
 def test_without_consent_nothing_is_agreed(made, records, tmp_path, cli):
     own = tmp_path / "mine"
     given = ("--out", own, "--data", records, *BUDGET)
-    done = cli("site", "init", made / "kits" / "north.zip", *given, answers="n\n")
+    done = cli("site", "init", made / "kits" / "north.zip", *given, answers="\nn\n")
     assert done.exit_code == 0, done.stderr
     assert "No consent was given" in done.stdout
     assert consented(own) == []

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from interruptible import interruptible
 
 from silodp.cli import app
 from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe, settings
@@ -246,7 +247,8 @@ class Stops:
 sys.meta_path.insert(0, Stops())
 main()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    command = interruptible(sys.executable, "-c", program)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 

@@ -18,7 +18,7 @@ from silodp.optimisers import OPTIMISERS
 
 # What these do is no answer that a script would read.
 WITHOUT_JSON = {
-    *("data get", "export"),
+    *("data get", "export", "ledger allow"),
     *("federation init", "federation start", "federation stop", "federation watch"),
     *("site init", "site consent", "site start", "site stop"),
 }

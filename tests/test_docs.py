@@ -22,11 +22,16 @@ from silodp.cli import app
 
 ROOT = Path(__file__).parent.parent
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
-PAGES = [ROOT / "README.md", EXAMPLES / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "SECURITY.md",
+    EXAMPLES / "README.md",
+    *sorted(DOCS.glob("*.md")),
+]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 # Of other programs, which our pages show beside our own.
-FOREIGN_OPTIONS = {"--full"}  # of benchmarks
+FOREIGN_OPTIONS = {"--full", "--quick"}  # of benchmarks
 
 
 @dataclass(frozen=True)

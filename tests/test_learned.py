@@ -114,7 +114,7 @@ def test_trials_show_what_the_pivot_learned():
     lams, plans = [3.0, 1.0, 1.0, 1.0], prepared.plans[0]
     settings = [Setting(LR, plans, {"lam": lam}, trial=n) for n, lam in enumerate(lams)]
     how = {"evaluate_every": ROUNDS, "engine": "simulation", "keep_models": False}
-    how |= {"place": None, "at": None, "reporter": Reporter()}
+    how |= {"place": None, "at": None, "before_query": lambda: None, "reporter": Reporter()}
     done = execute(job, [0], [FEDERATION], settings, **how)
     assert [own["norms"].shape for own in done.learned] == [(1, ROUNDS, 2)] * len(lams)
     for own in done.learned:

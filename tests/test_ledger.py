@@ -29,6 +29,7 @@ from silodp.privacy import chain, ledger, spending
 from silodp.privacy.accounting import epsilon_of
 from silodp.privacy.charging import (
     Charge,
+    allow,
     charge_all,
     finish_all,
     resume_all,
@@ -269,6 +270,41 @@ def test_changes_of_the_allowance_are_seen(tmp_path):
     set_to = [e.body["epsilon"] for e in read_ledger(tmp_path, A).entries if e.kind == "policy"]
     assert set_to == [5.0, 9.0]
     assert account(tmp_path).allowance == Allowance(9.0, DELTA)
+
+
+def test_of_several_that_charge_none_loosens_what_another_relies_on(tmp_path):
+    """The least of each number, whoever comes first; and refused by it."""
+
+    def charged(run, epsilon, delta, noise=20.0):
+        how = ({A: gaussian(noise)}, {A: Allowance(epsilon, delta)})
+        would_exceed(tmp_path, *how, strictest=True)
+        charge_all(tmp_path, *how, run, strictest=True)
+
+    charged("a", 5.0, 1e-5)
+    charged("b", 9.0, 1e-6)
+    charged("c", 9.0, 1e-4)
+    assert account(tmp_path).allowance == Allowance(5.0, 1e-6)
+    assert kinds(tmp_path).count("policy") == 2
+    alone = spent([spending.cost_of(read_ledger(tmp_path, A).entries[2].body)], Allowance(9, 1e-5))
+    assert alone < 1
+    with pytest.raises(SilodpError, match="of epsilon 5 at delta 1e-06 is spent"):
+        charged("d", 50.0, 1e-4, noise=0.7)
+    assert spent_by(tmp_path, Allowance(5.0, 1e-6)) <= 5
+
+
+def test_an_allowance_is_changed_in_so_many_words(tmp_path):
+    charge(tmp_path, gaussian(20.0), allowance=Allowance(5.0, DELTA))
+    assert allow(tmp_path, A, 9.0) == Allowance(9.0, DELTA)
+    assert allow(tmp_path, A, 9.0) == Allowance(9.0, DELTA)  # nothing new to write
+    assert allow(tmp_path, A, 3.0, 1e-6) == Allowance(3.0, 1e-6)
+    assert account(tmp_path).allowance == Allowance(3.0, 1e-6)
+    assert kinds(tmp_path) == ["opened", "policy", "charge", "policy", "policy"]
+    for wrong in (0.0, math.inf, math.nan):
+        with pytest.raises(SilodpError, match="lifetime epsilon"):
+            allow(tmp_path, A, wrong)
+    with pytest.raises(SilodpError, match="has no ledger"):
+        allow(tmp_path, "another", 9.0)
+    assert account(tmp_path).allowance == Allowance(3.0, 1e-6)
 
 
 # --- the life of a run

@@ -42,6 +42,7 @@ def trained(lams, trials=None, method="mrmtl", lr=None, pivot=True, seeds=1, **o
         **how,
         place=None,
         at=None,
+        before_query=lambda: None,
         reporter=Reporter(),
     )
     return [np.asarray(model) for model in done.models], done.metrics[-1]
@@ -84,7 +85,6 @@ def test_the_pivot_is_a_run_as_any_other_whatever_is_tried(alone):
     np.testing.assert_array_equal(metrics[:, 0], same[:, 0])
 
 
-@pytest.mark.slow
 def test_trials_have_noise_of_their_own_and_keep_it_in_any_company(monkeypatch):
     lams = [0.6, 0.3, 0.3, 1.0, 0.3]
     models, metrics = trained(lams)

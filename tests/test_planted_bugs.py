@@ -138,7 +138,6 @@ def check_the_ledger_holds_what_the_plan_says(folder):
         assert f'"count":{by_silo[ledger.silo].total_steps}' in text.replace(" ", "")
 
 
-@pytest.mark.slow
 def test_the_product_passes(monkeypatch, tmp_path):
     check_all_that_is_done_is_charged(monkeypatch)
     check_batches_are_drawn_record_by_record()
@@ -152,7 +151,6 @@ def caught(check, *args):
         check(*args)
 
 
-@pytest.mark.slow
 def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
     honest = plans.SiloPlan.queries
 
@@ -164,7 +162,6 @@ def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
     caught(check_the_ledger_holds_what_the_plan_says, tmp_path / "ledger")
 
 
-@pytest.mark.slow
 def test_a_selection_in_every_round_that_is_charged_in_some(monkeypatch):
     from silodp.privacy import queries
 
@@ -195,7 +192,6 @@ def test_division_by_the_drawn_count(monkeypatch):
     caught(check_the_divisor_is_public)
 
 
-@pytest.mark.slow
 def test_a_step_too_many(monkeypatch):
     honest = layout.group_data
 

@@ -16,6 +16,7 @@ from silodp import training_run
 from silodp.engines import execution, simulation
 from silodp.privacy.ledger import ledger_paths, read_path
 from silodp.privacy.spending import account_of, remaining
+from silodp.reporting import Reporter
 
 # Charges are the same for each method of one pass: the one that compiles soonest will do.
 RUN = ["run", "--method", "local", "--silos", "2", "--rounds", "6", "--epsilon", "2"]
@@ -132,29 +133,151 @@ def test_a_run_that_fails_before_training_is_void(monkeypatch, tmp_path):
     assert remaining(tmp_path, "silo 0")["spent_epsilon"] == 0
 
 
-@pytest.mark.slow
-def test_a_run_that_fails_while_training_stays_charged(tmp_path):
-    """In either engine: records were asked, whatever came of it."""
-    for engine in ("simulation", "debug"):
+class Failing(Reporter):
+    """Breaks a run where it is told of the first rounds: whatever was trained was released."""
 
-        class Failing(execution.Reporter):
-            def trained(self, done, total, metric):
-                raise RuntimeError("in the middle of it")
+    def trained(self, done, total, metric):
+        raise RuntimeError("in the middle of it")
 
-        with pytest.raises(RuntimeError):
-            silodp.run(
-                federation=small(sizes=(40,)),
-                epsilon=2,
-                delta=1e-4,
-                rounds=2,
-                batch_size=16,
-                evaluate_every=1,
-                engine=engine,
-                ledger=tmp_path / engine,
-                reporter=Failing(),
-            )
-        assert [list(silo.values()) for silo in charged(tmp_path / engine)] == [["open"]]
-        assert remaining(tmp_path / engine, "silo 0")["spent_epsilon"] > 1.9
+
+QUICK = {"method": "local", "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
+QUICK |= {"evaluate_every": 1}
+
+
+def check_still_charged(ledger, silo="silo 0"):
+    assert [list(one.values()) for one in charged(ledger)] == [["open"]]
+    assert remaining(ledger, silo)["spent_epsilon"] > 1.9
+
+
+@pytest.mark.parametrize("engine", ["simulation", "debug"])
+def test_a_run_that_fails_while_training_stays_charged(tmp_path, monkeypatch, engine):
+    """In either engine: records were asked, whatever came of it, and whatever it is called."""
+    stage = training_run.Watch.stage
+    monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: stage(self, "renamed"))
+    with pytest.raises(RuntimeError, match="in the middle"):
+        silodp.run(
+            federation=small(sizes=(40,)),
+            **QUICK,
+            engine=engine,
+            ledger=tmp_path,
+            reporter=Failing(),
+        )
+    check_still_charged(tmp_path)
+
+
+@pytest.mark.parametrize("hears", [False, True])
+def test_who_is_told_does_not_matter_to_a_charge(tmp_path, monkeypatch, hears):
+    """The first answer itself fails, and nobody was told that training began."""
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("in the middle of it")
+
+    monkeypatch.setattr(simulation.Simulation, "advance", broken)
+    if not hears:
+        monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: None)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        silodp.run(federation=small(sizes=(40,)), **QUICK, ledger=tmp_path)
+    check_still_charged(tmp_path)
+
+
+class Deaf(Reporter):
+    """Breaks where it is told of a stage: before training, or as training begins."""
+
+    def __init__(self, when):
+        self.when = when
+
+    def stage(self, name):
+        if name == self.when:
+            raise RuntimeError("nobody listens")
+
+
+@pytest.mark.parametrize(
+    ("when", "left"), [("charging ledgers", None), ("compiling", "void"), ("training", "void")]
+)
+def test_a_reporter_that_fails_before_any_query(tmp_path, when, left):
+    """Nothing was released: nothing is charged, or what was is void."""
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        silodp.run(
+            federation=small(sizes=(40,)), **QUICK, ledger=tmp_path / "l", reporter=Deaf(when)
+        )
+    if left is None:
+        assert not (tmp_path / "l").exists()
+        return
+    assert [list(one.values()) for one in charged(tmp_path / "l")] == [[left]]
+    assert remaining(tmp_path / "l", "silo 0")["spent_epsilon"] == 0
+
+
+def with_statistics(folder):
+    """Options of a run that asks for statistics before it trains."""
+    records = silodp.Records(np.tile([[0.5, -0.5]], (60, 1)), np.linspace(0, 1, 60))
+    federation = silodp.Federation(
+        "f", (silodp.Silo("s", records, records),), "regression", feature_bound=1.0
+    )
+    options = {"federation": federation, "epsilon": 2, "delta": 1e-4, "rounds": 6}
+    options |= {"statistics_share": 0.1, "evaluate_every": 1, "method": "local"}
+    return options | {"ledger": folder / "ledger", "out": folder / "out"}
+
+
+@pytest.mark.parametrize("where", ["training_run.noisy_moments", "training_run.execute"])
+def test_statistics_are_a_query_too(tmp_path, monkeypatch, where):
+    """While they are drawn, or after: what fails then has asked records something."""
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(f"silodp.{where}", broken)
+    with pytest.raises(RuntimeError, match="no memory"):
+        silodp.run(**with_statistics(tmp_path))
+    check_still_charged(tmp_path / "ledger", "s")
+
+
+def test_a_later_part_that_fails_takes_nothing_back(tmp_path, monkeypatch):
+    """Seeds in two parts: the second is not compiled before the first is trained."""
+    made = []
+
+    def once(*args, **kwargs):
+        made.append(args)
+        if len(made) > 1:
+            raise RuntimeError("no memory")
+        return simulation.Simulation(*args, **kwargs)
+
+    monkeypatch.setattr(execution, "Simulation", once)
+    monkeypatch.setattr(execution, "MEMORY_FOR_RECORDS", 1)
+    with pytest.raises(RuntimeError, match="no memory"):
+        silodp.run(
+            federation=small(sizes=(40,)), **QUICK, seeds=2, lifetime_epsilon=4, ledger=tmp_path
+        )
+    check_still_charged(tmp_path)
+
+
+def test_an_engine_that_does_not_say_that_it_asks_is_refused(tmp_path, monkeypatch):
+    """With or without a ledger, so that nobody can forget it."""
+    whole = training_run.execute
+
+    def silent(*args, before_query, **how):
+        return whole(*args, before_query=lambda: None, **how)
+
+    monkeypatch.setattr(training_run, "execute", silent)
+    for ledger in (None, tmp_path):
+        with pytest.raises(RuntimeError, match="did not say"):
+            silodp.run(federation=small(sizes=(40,)), **QUICK, ledger=ledger)
+    check_still_charged(tmp_path)
+
+
+def test_a_tuned_run_that_fails_while_training_stays_charged(tmp_path, monkeypatch):
+    """Under other names for its stages, as above."""
+    stage = training_run.Watch.stage
+    monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: stage(self, "renamed"))
+    options = QUICK | {"method": "mrmtl", "rounds": 1}
+    with pytest.raises(RuntimeError, match="in the middle"):
+        silodp.tune(
+            federation=small(sizes=(40,)),
+            grid={"lam": [0.1]},
+            **options,
+            ledger=tmp_path,
+            reporter=Failing(),
+        )
+    check_still_charged(tmp_path)
 
 
 def test_noise_is_secret_and_never_the_same(tmp_path):
@@ -180,7 +303,6 @@ def test_keys_reach_no_file_and_no_message(monkeypatch, tmp_path, cli):
         assert not any(key in text for key in spelled)
 
 
-@pytest.mark.slow
 def test_two_runs_at_once_against_a_budget_for_one(tmp_path):
     """Exactly one is refused, and that one has left nothing."""
     command = [sys.executable, "-m", "silodp", *RUN, "--quiet", "--ledger", str(tmp_path / "l")]
@@ -304,13 +426,7 @@ def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
         training_run, "noisy_moments", lambda *a: seen.append(moments(*a)) or seen[-1]
     )
     monkeypatch.setattr(simulation, "run_key", lambda *a: keys.append(run_key(*a)) or keys[-1])
-    records = silodp.Records(np.tile([[0.5, -0.5]], (60, 1)), np.linspace(0, 1, 60))
-    federation = silodp.Federation(
-        "f", (silodp.Silo("s", records, records),), "regression", feature_bound=1.0
-    )
-    options = {"federation": federation, "epsilon": 2, "delta": 1e-4, "rounds": 6}
-    options |= {"statistics_share": 0.1, "evaluate_every": 1, "method": "local"}
-    options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
+    options = with_statistics(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         silodp.run(**options, reporter=Stop())
     silodp.run(**options, resume=True)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from interruptible import interruptible
 from report_runs import EVIL, made_up, write_federation
 
 import silodp
@@ -439,7 +440,7 @@ def test_many_metrics_are_thinned(tmp_path):
 
 def test_the_command_serves_until_it_is_stopped(tmp_path):
     write_federation(tmp_path)
-    command = [sys.executable, "-m", "silodp", "serve", str(tmp_path), "--json"]
+    command = interruptible(sys.executable, "-m", "silodp", "serve", tmp_path, "--json")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:

@@ -196,7 +196,7 @@ def test_a_crash_between_the_end_and_the_ledger(tmp_path, site, monkeypatch):
 def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(job_module, "charge_all", full_disk)
+        broken.setattr("silodp.accounts.charge_all", full_disk)
         assert asked(site, request)[0].reason == INTERNAL
     assert asked(site, request)[0].status == "ok"
     assert kinds(site) == ["opened", "policy", "charge"]

@@ -1,6 +1,9 @@
 """What a coordinator does with answers, honest, late, wrong or hostile; and when interrupted."""
 
+import json
+import time
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +19,11 @@ from test_sites import models_of
 
 from silodp.errors import SilodpError
 from silodp.privacy.ledger import read_ledger
+from silodp.privacy.queries import PassNoise
+from silodp.progress_file import PROGRESS_FILE
+from silodp.sites.arrays import largest_noise, norm_of, tree_of
 from silodp.sites.coordinator import STATE, STATE_FILE, Coordinator, QuorumError
+from silodp.sites.flare import submission
 from silodp.sites.protocol import Reply
 
 AGREED = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
@@ -169,3 +176,80 @@ def test_a_metric_is_released_only_as_a_paid_query(tmp_path):
         assert len(coordinator._about["metrics"]) == (3 if share else 0)
         about = read_ledger(folders["north"] / "ledger", "north").entries[2].body["about"]
         assert ("metric" in about["queries"]) == bool(share)
+
+
+def reported(coordinator):
+    return json.loads((coordinator._folder / PROGRESS_FILE).read_text())
+
+
+def test_who_is_waited_for_is_told_by_a_field_and_not_by_words(places, monkeypatch):
+    """A refusal that speaks of no answer is none of a site that was lost; a lost one is."""
+    fed, _ = places
+    coordinator = Coordinator(fed, AGREED.job())
+    coordinator.next_request()
+    with pytest.raises(QuorumError):
+        coordinator.receive({"north": Reply("ok"), "south": Reply("refused", "no answer, ever")})
+    told = reported(coordinator)
+    assert told["silent"] == ["east"]
+    assert "no answer" in told["sites"]["south"]
+
+    ended = []
+    # Whatever the words are.
+    told["sites"] = dict.fromkeys(SITES, "???") | {"south": "refused: no answer, ever"}
+    told["time"] = time.time() + 60
+    monkeypatch.setattr(submission, "_LOOK_FOR_SITES", 0.0)
+    monkeypatch.setattr(submission, "progress_of", lambda *_: told)
+    monkeypatch.setattr(submission, "submit", lambda *_: "flare job")
+    monkeypatch.setattr(submission, "abort", lambda *_: ended.append("aborted"))
+    monkeypatch.setattr(submission, "follow", lambda *_, look, **__: look())
+    monkeypatch.setattr(submission, "registered", lambda _: ["south"])
+    submission._once(fed, AGREED.job(), SITES, SITES, lambda _: None)
+    assert not ended
+    monkeypatch.setattr(submission, "registered", lambda _: ["south", "east"])
+    with pytest.raises(SilodpError, match="east is back"):
+        submission._once(fed, AGREED.job(), SITES, SITES, lambda _: None)
+    assert ended == ["aborted"]
+
+
+class Named(NamedTuple):
+    """A message that calls numbers of a model noise, and noise something else."""
+
+    noise: Any
+    unsure: Any
+
+
+class Variance(NamedTuple):
+    variance: Any
+
+
+@pytest.mark.parametrize(
+    ("model", "variance", "words"),
+    [
+        (-3.0, 0.5, None),
+        (-3.0, np.inf, None),
+        (np.inf, 0.5, "noise.variance is not finite"),
+        (1.0, -0.5, "unsure.variance is negative"),
+        (1.0, -np.inf, "unsure.variance is not finite"),
+        (1.0, np.nan, "unsure.variance is not finite"),
+    ],
+)
+def test_what_may_be_infinite_is_of_a_type_and_not_of_a_name(model, variance, words):
+    one = np.float32(1)
+    like = Named(Variance(one), PassNoise(one, one, one, one))
+    arrays = [np.array(value, np.float32) for value in (model, variance, 2, 3, 4)]
+    if words is None:
+        assert tree_of(arrays, like).unsure.clip == 4
+        assert norm_of(arrays, like) == abs(model)
+        assert largest_noise(arrays, like) == 4
+        return
+    with pytest.raises(SilodpError, match=words):
+        tree_of(arrays, like)
+
+
+@pytest.mark.parametrize("field", ["sampling", "batches", "clip"])
+def test_nothing_else_about_noise_may_be_infinite(field):
+    one = np.float32(1)
+    like = PassNoise(one, one, one, one)
+    arrays = [np.array(value, np.float32) for value in like._replace(**{field: np.inf})]
+    with pytest.raises(SilodpError, match=f"{field} is not finite"):
+        tree_of(arrays, like)

@@ -193,6 +193,7 @@ def policies(draw):
     st.fixed_dictionaries(
         {
             "ledger": paths,
+            "source": st.none() | names,
             "tell_noise": st.booleans(),
             "test_fraction": st.floats(0.01, 0.99),
             "seed": st.integers(0, 2**32 - 1),

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from interruptible import interruptible
 from site_processes import free_port
 
 from silodp.errors import SilodpError
@@ -110,7 +111,10 @@ def folder(tmp_path_factory):
 def on_ray(cluster, file, out):
     """A sweep that goes on, in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "silodp", "sweep", file, "--out", out, "--ray", cluster.address],
+        interruptible(
+            *(sys.executable, "-m", "silodp", "sweep", file, "--out", out),
+            *("--ray", cluster.address),
+        ),
         env=cluster.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -302,7 +302,6 @@ class StopAt(Reporter):
             raise KeyboardInterrupt
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     """In parts, with secret noise and trials: what was drawn before is what goes on."""
     monkeypatch.setattr(execution, "MOST_TRIALS", 3)

@@ -5,8 +5,8 @@ Off by default in simulation; `--ledger DIR` turns it on.
 
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,33 +37,92 @@ from silodp.reporting import Reporter
 
 
 class Account(NamedTuple):
-    """What a run will be charged for, in which ledgers."""
+    """What a run will be charged for, in which ledgers.
+
+    Attributes:
+      directory: of the ledgers.
+      charges: of each ledger, by its name.
+      allowances: likewise.
+      strictest: whether a stricter allowance that is in force holds on (see `charge_all`).
+    """
 
     directory: Path
     charges: dict[str, Charge]
     allowances: dict[str, Allowance]
+    strictest: bool = False
+
+    def to_source(self, name: str) -> "Account":
+        """The same of a single silo, charged to the ledger of its records, which others use too."""
+        ((silo, charge),) = self.charges.items()
+        return Account(self.directory, {name: charge}, {name: self.allowances[silo]}, True)
+
+    def marked(self, **about: Any) -> "Account":
+        """The same, with more that the charges say of themselves."""
+        charges = {n: replace(one, about=one.about | about) for n, one in self.charges.items()}
+        return self._replace(charges=charges)
 
     def check(self) -> None:
         """Refuses what does not fit, and writes nothing."""
-        would_exceed(self.directory, self.charges, self.allowances)
+        would_exceed(self.directory, self.charges, self.allowances, strictest=self.strictest)
 
-    def open(self, at: Checkpoint | None, reporter: Reporter) -> str:
-        """Charges the run, or goes on with one that was charged; returns its name there."""
+    def charge(self, run: str, progress: Callable[[int, int], None] | None = None) -> None:
+        """Charges all ledgers for a run of that name, or none."""
+        charge_all(
+            self.directory,
+            self.charges,
+            self.allowances,
+            run,
+            strictest=self.strictest,
+            progress=progress,
+        )
+
+
+class OpenCharge:
+    """A run that is paid for: the only place that knows whether its charge may still be voided.
+
+    That may be only while no record was asked anything, which nothing but `before_query` ends, and
+    nothing begins again: neither progress, nor a later part of the run, nor going on after an
+    interruption. Whatever is not an error of that time (an interruption, a process that is killed)
+    keeps the charge. A run whose engine never called `before_query` cannot end well, ledger or not,
+    so that an engine which forgets to is found by whoever runs it first.
+
+    Attributes:
+      run: its name in the ledgers; empty without any.
+    """
+
+    def __init__(self, account: Account | None, at: Checkpoint | None, reporter: Reporter):
+        """Charges the run, or goes on with one that was charged."""
+        self._account, self._queried = account, at is not None
+        self.run = ""
+        if account is None:
+            return
         if at is not None:
-            resume_all(self.directory, list(self.charges), at.charge, at.round)
-            return at.charge
-        run = secrets.token_hex(8)
+            self.run = at.charge
+            resume_all(account.directory, list(account.charges), self.run, at.round)
+            return
+        self.run = secrets.token_hex(8)
         reporter.stage("charging ledgers")
-        charge_all(self.directory, self.charges, self.allowances, run, progress=reporter.calibrated)
-        return run
+        account.charge(self.run, reporter.calibrated)
 
-    def finish(self, run: str) -> None:
+    def before_query(self) -> None:
+        """To be called before records are asked anything: from here on the charge stays."""
+        self._queried = True
+
+    def finish(self) -> None:
         """The run has ended as charged."""
-        finish_all(self.directory, list(self.charges), run)
+        if self._account is not None:
+            finish_all(self._account.directory, list(self._account.charges), self.run)
 
-    def void(self, run: str, reason: str) -> None:
-        """The run failed before any record was used."""
-        void_all(self.directory, list(self.charges), run, reason)
+    def __enter__(self) -> "OpenCharge":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Voids the charge where the run failed before any query."""
+        if error is None and not self._queried:
+            raise RuntimeError("The engine did not say that it asks records: see OpenCharge.")
+        if self._account is not None and isinstance(error, Exception) and not self._queried:
+            why = f"failed before any query: {type(error).__name__}"
+            void_all(self._account.directory, list(self._account.charges), self.run, why)
 
 
 class Release(NamedTuple):

@@ -20,7 +20,7 @@ from silodp.engines.programs import Programs
 from silodp.errors import SilodpError
 from silodp.methods import get_method
 from silodp.models import Model
-from silodp.prepare import Data, Prepared, grid, prepare
+from silodp.prepare import Data, Prepared, grid, load, prepare, prepare_loaded
 from silodp.privacy.randomness import HostRandom
 from silodp.privacy.statistics import noisy_metric
 from silodp.progress_file import kept_progress
@@ -141,7 +141,10 @@ def _trained(
         # An interrupted run is charged already.
         if federation is None and not (place and place.interrupted):
             refuse_early(asked[0])
-        prepared = prepare(asked, federation, custom_model, watch)
+        get_method(asked[0].method)  # refused before anything is loaded
+        loaded = load(asked[0], federation, watch)
+        watch.done("load")
+        prepared = prepare_loaded(asked, loaded, custom_model, watch)
         training = train(prepared, place, watch, keep_models)
     models = training.execution.models or [None] * len(asked)
     results = [

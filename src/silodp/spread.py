@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from silodp.accounts import Release, account_of_release
+from silodp.accounts import OpenCharge, Release, account_of_release
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records
 from silodp.options import RunOptions
@@ -70,19 +70,19 @@ def estimated_spread(
     releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
     account = account_of_release(asked, releases, policies)
     secret = new_secret(asked.entropy or "seed")
-    charge = account.open(None, reporter) if account else ""
-    moments = [
-        noisy_label_moments(
-            _within_unit_ball(federation, silo.train),
-            count,
-            release.noise_multiplier,
-            HostRandom(asked.first_seed, secret, f"spread {silo.name}"),
-            silo.train.subject,
-        )
-        for silo, count, release in zip(silos, counts, releases, strict=True)
-    ]
-    if account:
-        account.finish(charge)
+    with OpenCharge(account, None, reporter) as charge:
+        charge.before_query()
+        moments = [
+            noisy_label_moments(
+                _within_unit_ball(federation, silo.train),
+                count,
+                release.noise_multiplier,
+                HostRandom(asked.first_seed, secret, f"spread {silo.name}"),
+                silo.train.subject,
+            )
+            for silo, count, release in zip(silos, counts, releases, strict=True)
+        ]
+    charge.finish()
     noise = [
         release.noise_multiplier * LABEL_SENSITIVITY / count
         for release, count in zip(releases, counts, strict=True)

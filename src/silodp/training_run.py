@@ -3,13 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from silodp.accounts import Account, account_of
+from silodp.accounts import OpenCharge, account_of
 from silodp.datasets.preparation import by_moments, preparation_of
-from silodp.engines.checkpoint import Checkpoint, Place
+from silodp.engines.checkpoint import Place
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import execute, fingerprint
 from silodp.engines.job import Job, Setting
@@ -23,12 +22,12 @@ from silodp.reporting import Reporter
 
 
 class Watch(Reporter):
-    """Passes reports on; knows what took how long, and whether records were asked anything."""
+    """Passes reports on; knows what took how long. Nothing else hangs on what is reported."""
 
     def __init__(self, inner: Reporter, hide: bool = False):
         self._inner, self._started = inner, time.perf_counter()
         self.seconds: dict[str, float] = {}
-        self.asked, self.hide_metric, self._hide_parts = False, hide, hide
+        self.hide_metric, self._hide_parts = hide, hide
 
     @property
     def total(self) -> float:
@@ -40,10 +39,7 @@ class Watch(Reporter):
         self.seconds[name] = self.total - sum(self.seconds.values())
 
     def stage(self, name: str) -> None:
-        """A stage begins; from training on, records are asked."""
-        if name == "calibrating noise":
-            self.done("load")
-        self.asked = self.asked or name == "training"
+        """Passed on."""
         self._inner.stage(name)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
@@ -84,7 +80,7 @@ class TrainingRun:
         programs: Programs | None = None,
     ):
         """Trains; what settings are trained may depend on the secret that noise comes from."""
-        self._account, self._place = account_of(prepared), place
+        account, self._place = account_of(prepared), place
         watch.hide_metric = watch.hide_metric or prepared.asked[0].metric_share > 0
         watch.done("calibrate")
         watch.promised([plan.statement() for plan in prepared.plans[0]])
@@ -101,12 +97,12 @@ class TrainingRun:
         # Rounds that are done again after an interruption are the same: no further release.
         self.secret = at.secret if at else new_secret(first.entropy or "seed")
         self.settings = settings_of(self.secret)
-        with _charged(self._account, at, watch) as self._charge:
+        with OpenCharge(account, at, watch) as self._charge:
             if place is not None:
                 place.open()
-                place.charge, place.secret = self._charge, self.secret
+                place.charge, place.secret = self._charge.run, self.secret
             if first.statistics_share:
-                watch.asked = True
+                self._charge.before_query()
                 self.federations = [
                     standardised(federation, prepared.plans[0], seed, self.secret)
                     for seed, federation in zip(self.seeds, self.federations, strict=True)
@@ -120,6 +116,7 @@ class TrainingRun:
                 keep_models=keep_models,
                 place=place,
                 at=at,
+                before_query=self._charge.before_query,
                 reporter=watch,
                 programs=programs,
             )
@@ -127,25 +124,9 @@ class TrainingRun:
 
     def close(self) -> None:
         """The results are where they belong: the ledgers are told, the checkpoint goes."""
-        if self._account is not None:
-            self._account.finish(self._charge)
+        self._charge.finish()
         if self._place is not None:
             self._place.clear()
-
-
-@contextmanager
-def _charged(account: Account | None, at: Checkpoint | None, watch: Watch):
-    """Charges the run before anything is done with records; voids it if nothing was."""
-    if account is None:
-        yield ""
-        return
-    charge = account.open(at, watch)
-    try:
-        yield charge
-    except Exception as error:
-        if at is None and not watch.asked:
-            account.void(charge, f"failed before any query: {type(error).__name__}")
-        raise
 
 
 def standardised(

@@ -169,6 +169,27 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     answers().print(table)
 
 
+@app.command("allow")
+def allow(
+    directory: Directory,
+    silo: Annotated[str, typer.Option("--silo", help="The silo, or the source of a site.")],
+    lifetime_epsilon: Annotated[float, typer.Option(help="For all runs together, from now on.")],
+    lifetime_delta: Annotated[
+        float | None, typer.Option(help="Its delta; else that which it has.")
+    ] = None,
+) -> None:
+    """Changes a lifetime allowance that several federations share; the change is an entry.
+
+    None of them changes it by itself, unless to a stricter one.
+    """
+    from silodp.privacy.charging import allow as allow_from_now
+
+    told = allow_from_now(directory, silo, lifetime_epsilon, lifetime_delta)
+    answers().print(
+        f"{safe(silo)} may spend epsilon {told.epsilon:g} at delta {told.delta:g} in its lifetime."
+    )
+
+
 def _paths(directory: Path, silo: str | None) -> list[Path]:
     if silo is None:
         return ledger_paths(directory)

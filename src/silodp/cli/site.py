@@ -17,6 +17,8 @@ from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 if TYPE_CHECKING:
     from silodp.sites.findings import Looked
+    from silodp.sites.site_data import DataAtSite
+    from silodp.sites.sources import Claim
 
 app = typer.Typer(
     help="Runs a site of a federation: its records, policy and ledger stay with it.",
@@ -75,18 +77,29 @@ def init(
         str | None,
         typer.Option(help="Column that names a record for good: its coin in the split goes by it."),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="The site's own name for these records: all federations on them share a ledger."
+        ),
+    ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Folder of the site's ledger; else in the site's folder.")
+        Path | None,
+        typer.Option(
+            help="Folder of the site's ledgers; else $SILODP_LEDGERS or ~/.local/share/silodp."
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
     """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
 
-    Nothing is sent. What is not given is asked for.
+    Nothing is sent. What is not given is asked for. What was spent on these records before, in
+    whichever federation, is found and said.
     """
     from silodp.privacy.policy import Policy
     from silodp.sites.site_data import data_at_site
     from silodp.sites.site_setup import set_up
+    from silodp.sites.sources import ledgers_dir
 
     given = {"path": data, "url": url, "url_env": url_env, "query": query}
     given = {name: str(value) for name, value in given.items() if value is not None}
@@ -110,15 +123,24 @@ def init(
     if records is not None:
         budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
     policy = Policy(**{name: value for name, value in budget.items() if value is not None})
+    records_at = data_at_site(where, Path.cwd(), given)
+    ledgers = ledgers_dir() if ledger is None else ledger.expanduser().absolute()
+    claim = _claim(kit.stem, source, records_at, ledgers, yes)
+    if claim is None:
+        answers(soft_wrap=True).print(
+            "Nothing was made: give these records a name of their own with --source, or the name "
+            "that they have."
+        )
+        return
     own = set_up(
         kit,
         folder,
-        data_at_site(where, Path.cwd(), given),
+        records_at,
         policy,
         tell_noise=not hide_noise,
         test_fraction=test_fraction,
         id_column=id_column,
-        ledger=ledger,
+        claim=claim,
     )
     answers(soft_wrap=True).print(
         f"{safe(str(own))} is made. If what follows is refused, mend its site.toml, then: silodp "
@@ -127,11 +149,88 @@ def init(
     _ask(own, None, yes)
 
 
-def _prompt(flag: str, words: str, kind: type, yes: bool) -> Any:
+def _claim(
+    site: str, name: str | None, data: "DataAtSite", ledgers: Path, yes: bool
+) -> "Claim | None":
+    """Which source the records are, hence which ledger is charged; None if that was declined."""
+    from silodp.sites import sources
+
+    identity = sources.identity_of(site, data)
+    known = sources.names_of(ledgers, identity)
+    given = name is not None
+    if name is None:
+        name = _source_name(known, sources.suggested_name(data, identity), ledgers, yes)
+    if name in known:
+        _say_standing(name, ledgers, f"These records are source {name!r}")
+        if not (given or yes) and not typer.confirm("Are they?", default=True):
+            return None
+        return sources.Claim(ledgers, name, identity)
+    if known:
+        # A script that gives each federation a name of its own would spend a lifetime in each.
+        also = f"{identity} is known as source {known[0]!r}"
+        if yes:
+            raise SilodpError(
+                f"{also}, whose ledger holds what was spent on it: give --source {known[0]!r}, or "
+                "say without --yes that these are other records."
+            )
+        _say_standing(known[0], ledgers, also)
+        asked = f"Are these other records, about other people, than {known[0]!r}?"
+        if not typer.confirm(asked, default=False):
+            return None
+        return sources.Claim(ledgers, name, identity, tuple(known))
+    if sources.is_taken(ledgers, name):
+        _say_standing(name, ledgers, f"The name {name!r} is that of a source which is known")
+        asked = "Is this the same source, moved or exported again? Both then share its ledger"
+        if not yes and not typer.confirm(f"{asked}."):
+            return None
+    return sources.Claim(ledgers, name, identity)
+
+
+def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> str:
+    """What the site calls its records: as before, or as it says now."""
+    from silodp.sites.sources import is_taken, known_sources
+
+    if len(known) == 1:
+        return known[0]
+    if known:
+        names = ", ".join(map(repr, known))
+        raise SilodpError(f"--source is missing: these records may be any of {names}: give one.")
+    if not yes:
+        if others := known_sources(ledgers):
+            answers(soft_wrap=True).print(
+                f"Sources that are known here: {safe(', '.join(map(repr, others)))}. If these "
+                "records are one of them, moved or exported again, give its name."
+            )
+        return _prompt("--source", "The site's own name for these records", str, yes, suggested)
+    if is_taken(ledgers, suggested):
+        raise SilodpError(
+            f"--source is missing: the name {suggested!r} is that of another source: give it if "
+            "these are the same records, moved or exported again, else a new name."
+        )
+    return suggested
+
+
+def _say_standing(name: str, ledgers: Path, what: str) -> None:
+    """What was spent on a source, and what is left."""
+    from silodp.privacy.ledger import exists, ledger_path
+    from silodp.privacy.spending import remaining
+
+    spent = "nothing is spent yet"
+    if exists(ledgers, name):
+        told = remaining(ledgers, name)
+        spent = f"epsilon {told['spent_epsilon']:.4g} is spent"
+        if told["lifetime_epsilon"] is not None:
+            spent += f" of {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}, and "
+            spent += f"{told['remaining_epsilon']:.4g} is left for one more run"
+    where = safe(str(ledger_path(ledgers, name)))
+    answers(soft_wrap=True).print(f"{safe(what)} ({where}): {spent}.")
+
+
+def _prompt(flag: str, words: str, kind: type, yes: bool, usual: Any = None) -> Any:
     """What is missing, asked for; a script is told to give it."""
     if yes:
         raise SilodpError(f"{flag} is missing: give it.")
-    return typer.prompt(words, type=kind)
+    return typer.prompt(words, type=kind, default=usual)
 
 
 @app.command("consent")
@@ -150,24 +249,24 @@ def consent(
 
 
 def _ask(folder: Path, path: Path | None, yes: bool) -> None:
-    from silodp.accounts import account_of
     from silodp.cli.plan import print_plan
     from silodp.json_values import plain
     from silodp.planning import describe_plans
     from silodp.sites.consents import consent
     from silodp.sites.findings import check_parts, look_at
-    from silodp.sites.job_at_site import plan_of
+    from silodp.sites.job_at_site import account_at_site, plan_of
     from silodp.sites.site_files import read_site
-    from silodp.sites.site_setup import proposal_at, spent_so_far
+    from silodp.sites.site_setup import proposal_at, standing
+    from silodp.sites.sources import claim_of
 
-    proposal = proposal_at(folder, path)
+    proposal, config = proposal_at(folder, path), read_site(folder)
+    claim = claim_of(config)
     console = answers(soft_wrap=True)
     with notes().status("Reading the records and working out the plan..."):
-        config = read_site(folder)
         looked = look_at(config.site, config.data, proposal.schema)
         prepared = plan_of(config, proposal)
         check_parts(prepared.federations[0])
-        account = account_of(prepared)
+        account = account_at_site(config, prepared)
         if account is not None:
             account.check()
         asked = prepared.asked[0]
@@ -187,13 +286,19 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     _print_findings(looked)
     print_plan(plain(content))
     if account is not None:
-        plan, policy = prepared.plans[0][0], prepared.policies[0][0]
-        lifetime, delta = policy.lifetime
-        before = spent_so_far(folder)
+        plan, told = prepared.plans[0][0], standing(config)
+        lifetime, delta = told["lifetime"], told["lifetime_delta"]
+        whose = "" if config.source is None else f" of source {safe(repr(config.source))}"
         console.print(
             f"This would spend epsilon {plan.epsilon:.4g} at delta {plan.delta:g}. Of a lifetime "
-            f"allowance of {lifetime:g} at delta {delta:g}, {before:.4g} is spent so far."
+            f"allowance{whose} of {lifetime:g} at delta {delta:g}, {told['spent']:.4g} is spent so "
+            "far."
         )
+        if (lifetime, delta) != config.policy.lifetime:
+            console.print(
+                "Its ledger holds a stricter allowance than site.toml does, and that counts: "
+                f"silodp ledger allow {safe(str(config.ledger))} changes it."
+            )
     else:
         console.print(
             "[bold yellow]Keys are for testing: whoever knows the seed knows the noise. Nothing is "
@@ -202,6 +307,8 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     if not yes and not typer.confirm("Take part with this plan?"):
         console.print("No consent was given: the site will refuse this proposal.")
         return
+    if claim is not None:
+        claim.make()
     consent(folder, proposal)
     console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
 
@@ -273,7 +380,9 @@ def _status_table(told: dict[str, Any]) -> Table:
     running = "connected" if told["connected"] else "running" if told["running"] else "not running"
     title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
     title += f"{told['lifetime']:g}"
-    table = Table("job", "method", "round", "state", title=title)
+    whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
+    caption = f"{whose}ledger {safe(told['ledger'])}"
+    table = Table("job", "method", "round", "state", title=title, caption=caption)
     for job in told["jobs"]:
         table.add_row(
             safe(job["job"]),
@@ -289,7 +398,8 @@ def ledger(folder: Folder, as_json: AsJson = False) -> None:
     """Shows every entry of the site's ledger; `silodp ledger` does more with its folder."""
     from silodp.sites.site_files import read_site
 
-    ledger_commands.show(read_site(folder).ledger, None, as_json)
+    config = read_site(folder)
+    ledger_commands.show(config.ledger, config.ledger_name, as_json)
 
 
 @app.command("models")

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -100,13 +100,15 @@ def execute(
     keep_models: bool,
     place: Place | None,
     at: Checkpoint | None,
+    before_query: Callable[[], None],
     reporter: Reporter,
     programs: Programs | None = None,
 ) -> Execution:
     """Trains every seed with every setting; `place` keeps what an interrupted run has done.
 
-    `at` is where an interrupted run stood, to go on from. Programs that `programs` has of calls
-    before are not compiled again.
+    `at` is where an interrupted run stood, to go on from. `before_query` is called before anything
+    is run that asks records: once it was, the run has released something. Programs that `programs`
+    has of calls before are not compiled again.
     """
     if at and keep_models and len(at.models) < at.chunk:
         raise SilodpError(
@@ -117,6 +119,8 @@ def execute(
     rounds = evaluated_rounds(job.rounds, evaluate_every)
     if engine == "debug":
         start = time.perf_counter()
+        reporter.stage("training")
+        before_query()
         metrics, models, learned = _debug(job, seeds, federations, settings, rounds, reporter)
         seconds = {"train": time.perf_counter() - start}
         return Execution(rounds, metrics, models if keep_models else None, learned, seconds)
@@ -138,7 +142,9 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        state = _train(simulation, number, len(parts), rounds, at, histories, place, reporter)
+        state = _train(
+            simulation, number, len(parts), rounds, at, histories, place, before_query, reporter
+        )
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
         if keep_models:
@@ -200,6 +206,7 @@ def _train(
     at: Checkpoint | None,
     histories: list[np.ndarray],
     place: Place | None,
+    before_query: Callable[[], None],
     reporter: Reporter,
 ) -> Any:
     """Trains one part, adding its history; returns the last state."""
@@ -224,6 +231,7 @@ def _train(
                 evaluation = rounds[len(evaluations)]
                 stop = min(done + at_once, evaluation)
                 assert stop > done, "rounds that were paid for are not trained again"
+                before_query()
                 began = time.perf_counter()
                 state, metric = simulation.advance(state, done, stop, stop == evaluation)
                 ended = time.perf_counter()
@@ -258,7 +266,6 @@ def _debug(
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
-    reporter.stage("training")
     for number, (s, r) in enumerate(runs):
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:

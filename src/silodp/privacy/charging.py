@@ -54,13 +54,15 @@ def would_exceed(
     charges: Mapping[str, Charge],
     allowances: Mapping[str, Allowance],
     *,
+    strictest: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Refuses charges that do not fit, as `charge_all` would, but writes nothing.
 
     A silo without a ledger is new: nothing was spent.
     """
-    _check(_accounts(directory, charges, allowances), charges, allowances, progress)
+    accounts = _accounts(directory, charges, allowances)
+    _check(accounts, charges, _in_force(accounts, allowances, strictest), progress)
 
 
 def charge_all(
@@ -69,6 +71,7 @@ def charge_all(
     allowances: Mapping[str, Allowance],
     run: str,
     *,
+    strictest: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Charges a run to all its silos, or (if it does not fit one of them) to none.
@@ -81,13 +84,15 @@ def charge_all(
       charges: of each silo.
       allowances: of each silo. One that differs from that in force is written down as a change.
       run: its name, never used before.
+      strictest: whether an allowance that is in force and stricter holds on: where several parties
+        charge one ledger, none of them loosens what another relies on (see `allow`).
       progress: called with (done, total) while costs are worked out.
     """
     _check_name(run)
     # Costs are worked out here, unlocked; what is refused leaves neither folder nor file behind.
     accounts = _accounts(directory, charges, allowances)
     _check_unused(accounts, run)
-    _check(accounts, charges, allowances, progress)
+    _check(accounts, charges, _in_force(accounts, allowances, strictest), progress)
     for silo in charges:
         if not exists(directory, silo):
             create(directory, silo, allowances[silo].relation, allowances[silo].unit)
@@ -97,15 +102,46 @@ def charge_all(
             silo: _account(ledger.content, allowances[silo]) for silo, ledger in ledgers.items()
         }
         _check_unused(accounts, run)
-        _check(accounts, charges, allowances, None)
+        in_force = _in_force(accounts, allowances, strictest)
+        _check(accounts, charges, in_force, None)
         for silo, ledger in ledgers.items():
-            if accounts[silo].allowance != allowances[silo]:
-                allowance = allowances[silo]
-                ledger.append(
-                    "policy", "", {"epsilon": allowance.epsilon, "delta": allowance.delta}
-                )
+            if accounts[silo].allowance != in_force[silo]:
+                _append_policy(ledger, in_force[silo])
             ledger.append("charge", run, _body(silo, charges[silo]))
         _commit_all(ledgers, run)
+
+
+def allow(directory: Path, silo: str, epsilon: float, delta: float | None = None) -> Allowance:
+    """Changes a silo's lifetime allowance, more or less; the change is written down.
+
+    It is meant for ledgers that several parties charge, none of which may loosen it. Without a
+    delta, that in force stays.
+    """
+    with locked(directory, [silo]) as ledgers:
+        ledger, content = ledgers[silo], ledgers[silo].content
+        before = account_of(content).allowance
+        if delta is None and before is not None:
+            delta = before.delta
+        if delta is None:
+            raise SilodpError(f"Silo {silo!r} has no lifetime delta yet: give one, such as 1e-5.")
+        allowance = Allowance(epsilon, delta, content.relation, content.unit)
+        if allowance != before:
+            _append_policy(ledger, allowance)
+            ledger.commit()
+    return allowance
+
+
+def _append_policy(ledger: OpenLedger, allowance: Allowance) -> None:
+    ledger.append("policy", "", {"epsilon": allowance.epsilon, "delta": allowance.delta})
+
+
+def _in_force(
+    accounts: Mapping[str, Account], allowances: Mapping[str, Allowance], strictest: bool
+) -> Mapping[str, Allowance]:
+    """The allowances that hold once a run is charged."""
+    if not strictest:
+        return allowances
+    return {silo: allowances[silo].stricter(one.allowance) for silo, one in accounts.items()}
 
 
 def resume_all(directory: Path, silos: Collection[str], run: str, round: int) -> None:

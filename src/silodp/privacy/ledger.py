@@ -269,12 +269,15 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        told = str(error)
-        if "locked" in told or "busy" in told:
+        # The lowest byte is the kind of the error, whatever SQLite's words for it.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+        ):
             remedy = f"another process has held it for {_PATIENCE:g} seconds: wait until it ends"
         else:
             remedy = (
-                f"it cannot be used ({told}): check its permissions, the room on the disk and, "
+                f"it cannot be used ({error}): check its permissions, the room on the disk and, "
                 "with many silos, how many files a process may open (ulimit -n)"
             )
         raise SilodpError(f"Ledger {path}: {remedy}.") from None

@@ -62,6 +62,14 @@ class Allowance:
                 choices = ", ".join(get_args(known))
                 raise SilodpError(f"The {field} {value!r} is unknown: choose one of {choices}.")
 
+    def stricter(self, other: "Allowance | None") -> "Allowance":
+        """What keeps to both: less of each number is less in all."""
+        if other is None:
+            return self
+        return replace(
+            self, epsilon=min(self.epsilon, other.epsilon), delta=min(self.delta, other.delta)
+        )
+
 
 @dataclass(frozen=True)
 class Cost:

@@ -10,11 +10,14 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 
+from silodp.engines.one_silo import UNTOLD
 from silodp.errors import SilodpError
+from silodp.privacy.queries import PassNoise
 
-# A site that keeps the scale of its noise to itself calls it infinite.
-_MAY_BE_INFINITE = "noise.variance"
-_NOT_NEGATIVE = ".noise."
+# A site that keeps the scale of its noise to itself says infinity here, and nowhere else.
+_MAY_BE_INFINITE = {
+    field for field, value in zip(PassNoise._fields, UNTOLD, strict=True) if np.isinf(value)
+}
 # What to do about a state on disk that is none of this version.
 OTHER_VERSION = "go on with the version of silodp that wrote it"
 
@@ -24,8 +27,8 @@ def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
     expected, structure = tree_leaves_with_path(like), jax.tree.structure(like)
     if len(arrays) != len(expected):
         raise SilodpError(f"there are {len(arrays)} arrays, not {len(expected)}")
-    for array, (path, leaf) in zip(arrays, expected, strict=True):
-        problem = _problem(array, keystr(path), leaf)
+    for array, (path, leaf), field in zip(arrays, expected, _noise_fields(like), strict=True):
+        problem = _problem(array, leaf, field)
         if problem:
             raise SilodpError(f"array {keystr(path) or 'of the model'} {problem}")
     return jax.tree.unflatten(structure, arrays)
@@ -33,23 +36,31 @@ def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
 
 def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
     """The length of all that is a number of a model: not of what tells how noisy it is."""
-    names = [keystr(path) for path, _ in tree_leaves_with_path(like)]
     squares = [
         float(np.sum(np.square(array, dtype=np.float64)))
-        for array, name in zip(arrays, names, strict=True)
-        if array.dtype.kind == "f" and _NOT_NEGATIVE not in name
+        for array, field in zip(arrays, _noise_fields(like), strict=True)
+        if array.dtype.kind == "f" and field is None
     ]
     return float(np.sqrt(sum(squares)))
 
 
 def largest_noise(arrays: Sequence[np.ndarray], like: Any) -> float:
     """The largest number that tells how noisy a model is, infinities left out; 0 without any."""
-    names = [keystr(path) for path, _ in tree_leaves_with_path(like)]
-    told = [a for a, name in zip(arrays, names, strict=True) if _NOT_NEGATIVE in name]
+    told = [a for a, field in zip(arrays, _noise_fields(like), strict=True) if field is not None]
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in told), default=0.0)
 
 
-def _problem(array: Any, name: str, leaf: Any) -> str:
+def _noise_fields(like: Any) -> list[str | None]:
+    """Of each leaf, which field of a `PassNoise` it is, whatever the method calls that; or None."""
+    nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, PassNoise))
+    return [
+        field
+        for node in nodes
+        for field in (PassNoise._fields if isinstance(node, PassNoise) else (None,))
+    ]
+
+
+def _problem(array: Any, leaf: Any, field: str | None) -> str:
     if type(array) is not np.ndarray:  # a subclass may have ideas of its own
         return f"is a {type(array).__name__}"
     if array.dtype != leaf.dtype:
@@ -59,10 +70,10 @@ def _problem(array: Any, name: str, leaf: Any) -> str:
     if array.dtype.kind != "f":
         return ""
     fine = np.isfinite(array)
-    if name.endswith(_MAY_BE_INFINITE):
+    if field in _MAY_BE_INFINITE:
         fine = fine | (array == np.inf)
     if not fine.all():
         return "is not finite"
-    if _NOT_NEGATIVE in name and (array < 0).any():
+    if field is not None and (array < 0).any():
         return "is negative"
     return ""

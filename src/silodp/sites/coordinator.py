@@ -88,6 +88,7 @@ class Coordinator:
         self.targets = list(self.proposal.sites)
         self.deadline = self.proposal.rules.deadline
         self._status = dict.fromkeys(self.proposal.sites, "asked")
+        self._silent: list[str] = []  # that did not answer, and may do so when they are back
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
         self._last_message: dict[str, tuple[int, str]] = {}
         self._asked_at = time.perf_counter()
@@ -132,6 +133,7 @@ class Coordinator:
         for site in list(self.targets):
             reply = replies.get(site)
             if reply is None:
+                self._silent.append(site)
                 self._leave_out(site, f"no answer within {self.deadline:g} s")
             elif not _is_plain(reply):
                 self._leave_out(site, "its answer is none that silodp gives")
@@ -289,6 +291,7 @@ class Coordinator:
             "finished": self._about["finished"],
             "metrics": self._about["metrics"],
             "sites": self._status,
+            "silent": self._silent,
             "time": time.time(),
         }
         write_file(self._folder / PROGRESS_FILE, json.dumps(told))

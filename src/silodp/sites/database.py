@@ -18,6 +18,7 @@ _HIDDEN = "***"
 # What a url's options are called that hold something secret.
 _SECRET = ("pass", "pwd", "secret", "token", "key")
 _LONGEST_REASON = 300
+_USUAL_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
 _EXTRA_OF = {"psycopg": "silodp[postgres]", "psycopg2": "silodp[postgres]"}
 
 
@@ -70,6 +71,17 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
     checked_names(f"{where}: the query", [str(name) for name in names])
     plain = [tuple(_plain(value) for value in row) for row in rows]
     return pd.DataFrame(plain, columns=pd.Index([str(name) for name in names]), dtype=object)
+
+
+def identity_of_database(site: str, url: str, folder: Path) -> str:
+    """Which database a url leads to, whoever asks it by which driver: no user, no password."""
+    where = f"Site {site!r}"
+    address = _address(where, _sqlalchemy(where), url, folder)
+    backend = address.get_backend_name()
+    if backend == "sqlite":
+        return f"sqlite:{Path(address.database).resolve()}"
+    port = address.port or _USUAL_PORTS.get(backend, "")
+    return f"{backend}://{(address.host or 'localhost').lower()}:{port}/{address.database or ''}"
 
 
 def _sqlalchemy(where: str) -> Any:

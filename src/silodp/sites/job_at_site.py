@@ -7,6 +7,7 @@ written did not happen, and is not answered.
 import fcntl
 import json
 import logging
+import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.accounts import account_of
+from silodp.accounts import Account, account_of
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
@@ -24,7 +25,7 @@ from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
-from silodp.privacy.charging import BudgetSpentError, charge_all, finish_all, resume_all
+from silodp.privacy.charging import BudgetSpentError, finish_all, resume_all
 from silodp.privacy.ledger import exists, read_ledger
 from silodp.privacy.randomness import HostRandom, new_secret
 from silodp.privacy.spending import Run
@@ -39,6 +40,7 @@ from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import SiteConfig
+from silodp.sites.sources import check_claimed
 from silodp.sites.state_file import load_state, save_state
 from silodp.training_run import standardised
 
@@ -92,6 +94,14 @@ def plan_of(config: SiteConfig, proposal: Proposal, most: int | None = None) -> 
     )
 
 
+def account_at_site(config: SiteConfig, prepared: Prepared) -> Account | None:
+    """What the site's ledger will be charged: that of its source, whatever the site is called."""
+    account = account_of(prepared)
+    if account is None or config.source is None:
+        return account
+    return account.to_source(config.source).marked(site=config.site)
+
+
 class JobAtSite:
     """One job at this site, from where it stands."""
 
@@ -134,6 +144,7 @@ class JobAtSite:
     def _prepare(self) -> None:
         """What will be done, and what it costs; a refusal says no more than that."""
         try:
+            check_claimed(self._config)
             prepared = self._prepared = plan_of(
                 self._config, self.proposal, self._config.policy.most
             )
@@ -143,7 +154,7 @@ class JobAtSite:
             _log.warning("records or policy do not allow this: `silodp site consent` says why")
             raise Refusal("the site's records or policy do not allow this") from None
         try:
-            self._account = account_of(prepared)
+            self._account = account_at_site(self._config, prepared)
         except SilodpError as error:
             _log.warning("%s", error)
             raise Refusal("the site cannot prove what this would cost") from None
@@ -160,6 +171,9 @@ class JobAtSite:
             "failed": False,
             "finished": False,
             "secret": secret,
+            # By which the ledger knows that the charge is for the noise of this secret: another
+            # folder of the site may have a job of the same name on the same ledger.
+            "charge": secrets.token_hex(8),
             "of": self._fingerprint(),
         }
 
@@ -197,7 +211,7 @@ class JobAtSite:
         """What the site's ledger says about the job."""
         if self._account is None:
             return None
-        directory, silo = self._account.directory, self._config.site
+        directory, silo = self._account.directory, self._config.ledger_name
         if not exists(directory, silo):
             return None
         return standing_of(read_ledger(directory, silo)).runs.get(self.name)
@@ -212,15 +226,16 @@ class JobAtSite:
         if run is not None:
             self._resume(run)
         elif self._account is not None:
-            directory, charges, allowances = self._account
             try:
-                charge_all(directory, charges, allowances, self.name)
+                self._account.marked(charge=self._about.get("charge")).charge(self.name)
             except BudgetSpentError as error:
                 _log.warning("%s", error)
                 raise Refusal(SPENT) from None
 
     def _resume(self, run: Run) -> None:
         done = self._about["round"] + 1
+        if run.cost.about.get("charge") != self._about.get("charge"):
+            raise Refusal(LOST)
         if run.resumed_from > done or (run.state == "finished" and not self._about["finished"]):
             # An older copy: its next rounds were answered, and their noise is used up.
             raise Refusal(LOST)
@@ -230,11 +245,11 @@ class JobAtSite:
             raise Refusal("the job is closed in the site's ledger: submit it anew, as another run")
         elif done > run.resumed_from:  # else the ledger knows, and need not grow
             assert self._account is not None
-            resume_all(self._account.directory, [self._config.site], self.name, done)
+            resume_all(self._account.directory, [self._config.ledger_name], self.name, done)
 
     def _close_run(self, state: str = "open") -> None:
         if self._account is not None and state == "open":
-            finish_all(self._account.directory, [self._config.site], self.name)
+            finish_all(self._account.directory, [self._config.ledger_name], self.name)
 
     def join(self) -> Reply:
         """What may be told about this site: how many records, if that is public and asked for."""

@@ -202,12 +202,15 @@ def _read(site: str, source: DataAtSite, wanted: Sequence[str]) -> tuple[str, St
         raise SilodpError(
             f"Site {site!r}: data has neither a path, nor a url with a query: give one of them."
         )
-    url = source.url if source.url is not None else _url_of_environment(site, source.url_env or "")
-    frame = read_query(site, url, source.query, source.folder)
+    frame = read_query(site, url_of(site, source), source.query, source.folder)
     return "the query's answer", StoredTable([str(name) for name in frame.columns], frame)
 
 
-def _url_of_environment(site: str, name: str) -> str:
+def url_of(site: str, source: DataAtSite) -> str:
+    """The url of a source that is a database, where it stands or from the environment."""
+    if source.url is not None:
+        return source.url
+    name = source.url_env or ""
     url = os.environ.get(name, "").strip()
     if not url:
         raise SilodpError(

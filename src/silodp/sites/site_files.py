@@ -19,7 +19,9 @@ It belongs to the site and never leaves it:
     tell_noise = true               # may the coordinator know how strong the site's noise is?
 
     [ledger]
-    path = "ledger"                 # relative to this file
+    path = "/home/north/.local/share/silodp/ledgers"
+    source = "visits"               # the site's own name for these records, hence their ledger's;
+                                    # without one, the ledger is this folder's, and the site's name
 """
 
 import json
@@ -56,6 +58,8 @@ class SiteConfig:
       data: where its records are.
       policy: what it allows to be spent, and on whose protection.
       ledger: where it keeps account of what was spent.
+      source: its own name for the records, which all federations on them are charged under; None
+        where the ledger is that of this folder alone.
       tell_noise: whether the scale of its noise may be told to the coordinator.
       test_fraction: share of its records that is kept for testing.
       seed: of that split.
@@ -69,11 +73,17 @@ class SiteConfig:
     data: DataAtSite
     policy: Policy
     ledger: Path
+    source: str | None = None
     tell_noise: bool = True
     test_fraction: float = DEFAULT_TEST_FRACTION
     seed: int = 0
     id_column: str | None = None
     keys: Keys = "os"
+
+    @property
+    def ledger_name(self) -> str:
+        """Whose ledger is charged: results have the site's name, whatever this is."""
+        return self.site if self.source is None else self.source
 
 
 def read_site(folder: str | PathLike[str]) -> SiteConfig:
@@ -89,6 +99,7 @@ def write_site(
     policy: Policy,
     *,
     ledger: str | PathLike[str] = DEFAULT_LEDGER,
+    source: str | None = None,
     tell_noise: bool = True,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     seed: int = 0,
@@ -107,6 +118,7 @@ def write_site(
       data: where its records are.
       policy: what it allows.
       ledger: where it keeps account of what was spent.
+      source: its own name for the records, if their ledger is shared by federations.
       tell_noise: whether the scale of its noise may be told to the coordinator.
       test_fraction: share of its records to keep for testing.
       seed: of that split.
@@ -138,6 +150,7 @@ def write_site(
         "[ledger]",
         "# What was spent is kept here for good: whoever deletes it forgets what was promised.",
         f"path = {_toml(os.fspath(ledger))}",
+        *([] if source is None else [f"source = {_toml(source)}  # {_ABOUT_SOURCE}"]),
     ]
     text = "\n".join(lines) + "\n"
     _config(path, tomllib.loads(text))
@@ -164,6 +177,7 @@ def write_site(
     return path
 
 
+_ABOUT_SOURCE = "these records, in whichever federations they are used"
 _DATA = (*DATA_KEYS, "test_fraction", "seed", "id_column")
 _EXPLAINED = {
     "epsilon": "at most this is spent in one run",
@@ -190,7 +204,7 @@ def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
     policy = _table(where, file, "policy")
     ledger = _table(where, file, "ledger")
     known_keys(f"{where}: [data]", data, _DATA)
-    known_keys(f"{where}: [ledger]", ledger, ("path",))
+    known_keys(f"{where}: [ledger]", ledger, ("path", "source"))
     return SiteConfig(
         folder=folder,
         site=site,
@@ -199,6 +213,7 @@ def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
         ),
         policy=_policy(where, site, policy),
         ledger=folder / _ledger_path(where, ledger.get("path", DEFAULT_LEDGER)),
+        source=_source(where, ledger.get("source")),
         tell_noise=_truth(where, "tell_noise", policy.get("tell_noise", True)),
         test_fraction=_test_fraction(where, data.get("test_fraction", DEFAULT_TEST_FRACTION)),
         seed=_seed(where, data.get("seed", 0)),
@@ -264,6 +279,17 @@ def _ledger_path(where: str, path: object) -> str:
             f'{where}: [ledger] path is {path!r}: give a folder, as in path = "ledger".'
         )
     return path
+
+
+def _source(where: str, name: object) -> str | None:
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise SilodpError(
+            f"{where}: [ledger] source is {name!r}: give the site's own name for its records, as "
+            'in source = "visits".'
+        )
+    return name
 
 
 def _test_fraction(where: str, value: Any) -> float:

@@ -5,9 +5,12 @@ SITE/
   proposal.json   what the kit's coordinator proposes
   consented/      what the site has said yes to
   kit/            certificates and FLARE's workspace
-  ledger/         what was spent
   state/          where each job stands
   results/        the site's own models, and how good they are
+
+What was spent is not here, but where the site keeps the ledgers of its data sources (see
+`sources`), which other federations charge too. (A folder whose site.toml names no source has its
+own: ledger/.)
 """
 
 import json
@@ -19,7 +22,7 @@ from silodp.datasets.tables import DEFAULT_TEST_FRACTION
 from silodp.errors import SilodpError
 from silodp.handover.files import folder_of
 from silodp.json_values import plain
-from silodp.privacy.ledger import exists
+from silodp.privacy.ledger import exists, ledger_path
 from silodp.privacy.policy import Policy
 from silodp.privacy.spending import remaining
 from silodp.progress_file import PROGRESS_FILE
@@ -29,7 +32,8 @@ from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
 from silodp.sites.job_at_site import RESULTS, STATE
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
-from silodp.sites.site_files import DEFAULT_LEDGER, read_site, write_site
+from silodp.sites.site_files import DEFAULT_LEDGER, SiteConfig, read_site, write_site
+from silodp.sites.sources import Claim
 
 KIT = "kit"
 
@@ -43,7 +47,7 @@ def set_up(
     tell_noise: bool = True,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     id_column: str | None = None,
-    ledger: Path | None = None,
+    claim: Claim | None = None,
 ) -> Path:
     """Makes the site's folder, whole or not at all; returns it.
 
@@ -55,7 +59,8 @@ def set_up(
       tell_noise: whether the scale of its noise may be told.
       test_fraction: share of its records to keep for testing.
       id_column: the column that names a record for good.
-      ledger: its folder; else in the site's.
+      claim: the source that the records are; else the ledger is in the site's folder, and knows
+        of no other federation.
     """
     aside = (folder or kit).absolute().parent / f".{kit.stem}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
@@ -74,11 +79,14 @@ def set_up(
             site,
             data,
             policy,
-            ledger=DEFAULT_LEDGER if ledger is None else ledger.absolute(),
+            ledger=DEFAULT_LEDGER if claim is None else claim.directory,
+            source=None if claim is None else claim.name,
             tell_noise=tell_noise,
             test_fraction=test_fraction,
             id_column=id_column,
         )
+        if claim is not None:
+            claim.make()
         if folder.exists():
             folder.rmdir()
         aside.chmod(0o700)
@@ -106,17 +114,26 @@ def site_status(folder: Path) -> dict[str, Any]:
         "running": is_running(folder / SITE_PID),
         "connected": site_is_up(folder),
         "jobs": jobs,
-        "spent": spent_so_far(folder),
-        "lifetime": config.policy.lifetime[0],
+        "source": config.source,
+        "ledger": str(ledger_path(config.ledger, config.ledger_name)),
+        **standing(config),
     }
 
 
-def spent_so_far(folder: Path) -> float:
-    """Epsilon, over everything in the site's ledger."""
-    config = read_site(folder)
-    if not exists(config.ledger, config.site):
-        return 0.0
-    return remaining(config.ledger, config.site)["spent_epsilon"]
+def standing(config: SiteConfig) -> dict[str, Any]:
+    """`spent` so far, over everything in the site's ledger, and the `lifetime` that holds.
+
+    Of a source, that is the stricter of the site's policy and of what its ledger holds.
+    """
+    epsilon, delta = config.policy.lifetime
+    spent = 0.0
+    if exists(config.ledger, config.ledger_name):
+        told = remaining(config.ledger, config.ledger_name)
+        spent = told["spent_epsilon"]
+        if config.source is not None and told["lifetime_epsilon"] is not None:
+            epsilon = min(epsilon, told["lifetime_epsilon"])
+            delta = min(delta, told["lifetime_delta"])
+    return {"spent": spent, "lifetime": epsilon, "lifetime_delta": delta}
 
 
 def site_models(folder: Path) -> list[dict[str, Any]]:

@@ -135,6 +135,7 @@ def _tuned(
 ) -> Result:
     """Loads, trains, chooses, and writes what came of it."""
     loaded = load(asked, federation, watch)
+    watch.done("load")
     apart = _apart(loaded, score_fraction)
     asked = _completed(asked, loaded, custom_model, tuning)
     prepared = prepare_loaded([asked], apart, custom_model, watch, tuning)

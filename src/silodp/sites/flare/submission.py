@@ -108,7 +108,7 @@ def _once(
         if told is None or told["time"] < begun or time.monotonic() - looked < _LOOK_FOR_SITES:
             return
         looked = time.monotonic()
-        lost = [site for site in sites if site not in there or "no answer" in told["sites"][site]]
+        lost = [site for site in sites if site not in there or site in told["silent"]]
         back = [site for site in lost if site in registered(folder)]
         if back:
             abort(folder, flare_job)
