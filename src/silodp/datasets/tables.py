@@ -156,6 +156,7 @@ def table_of_frames(
     encoder, undeclared = make_encoder(frames, features, schema.levels)
     _check_bounds(encoder, schema)
     target = make_target(frames, options.target, options.task, schema)
+    as_text = text_columns(options)
     records, identities, times, groups, late = {}, {}, {}, {}, {}
     for silo, frame in frames.items():
         subject = None
@@ -166,7 +167,7 @@ def table_of_frames(
         elif (column := options.id_column) is not None:
             identities[silo] = coins.of_texts(map(level_text, values_of(frame, column)))
         else:
-            identities[silo] = coins.of_rows(frame, text_columns(options))
+            identities[silo] = coins.of_rows(frame, as_text)
         if (column := options.time_column) is not None:
             when = values_of(frame, column)
             if options.test_from is None:
