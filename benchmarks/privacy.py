@@ -1,4 +1,4 @@
-"""What privacy costs in time: calibrating, the lattice, the ledger.
+"""What privacy costs in time: calibrating, the ledger. What a release costs: `benchmarks.release`.
 
 Calibration is measured against dp-accounting's own `calibrate_dp_mechanism`, in the same process.
 
@@ -6,14 +6,12 @@ python -m benchmarks.privacy [--quick]
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from dp_accounting import calibrate_dp_mechanism
@@ -27,7 +25,6 @@ from silodp.privacy.training import training_event
 # Like School: 139 silos of 18 to 201 records, batches of 32, 200 rounds.
 _SIZES = np.random.default_rng(0).integers(33, 201, 139).tolist()
 _PEER_SILOS = 3  # it takes seconds a silo
-_TIMES = 5
 _OPTIONS: dict[str, Any] = {
     "data": "synthetic",
     "silos": 100,
@@ -42,9 +39,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few silos and rounds, to try it out")
     quick = parser.parse_args().quick
-    sizes, peers, times, options = _SIZES, _PEER_SILOS, _TIMES, _OPTIONS
+    sizes, peers, options = _SIZES, _PEER_SILOS, _OPTIONS
     if quick:
-        sizes, peers, times = _SIZES[:2], 1, 1
+        sizes, peers = _SIZES[:2], 1
         options = _OPTIONS | {"silos": 3, "rounds": 2}
     rounds = options["rounds"]
     print(machine.describe())
@@ -55,10 +52,6 @@ def main() -> None:
         f"{peers} silos:"
     )
     print(f"  {peer:.0f} s, {peer / ours:.0f} times as long")
-    on, off = _lattice(options, times)
-    print(
-        f"training with the lattice {on:.2f} s, without {off:.2f} s: {on / off:.3f} times as long"
-    )
     charged, plain = _ledger(options)
     silos = options["silos"]
     print(f"a run of {silos} silos: {plain:.2f} s; charged to {silos} ledgers {charged:.2f} s")
@@ -82,21 +75,6 @@ def _calibrate_ours(sizes: Sequence[int], rounds: int) -> None:
 def _calibrate_peer(sizes: Sequence[int], rounds: int) -> None:
     for n in sizes:
         calibrate_dp_mechanism(PLDAccountant, _event_of(n, rounds), 6.0, 1e-3)
-
-
-def _lattice(options: dict[str, Any], times: int) -> tuple[float, float]:
-    """Medians, taken in turns."""
-
-    def train() -> float:
-        return silodp.run(**options).seconds["train"]
-
-    with_it, without = [], []
-    train()
-    for _ in range(times):
-        with_it.append(train())
-        with mock.patch("silodp.privacy.training.on_lattice", lambda values, grain: values):
-            without.append(train())
-    return statistics.median(with_it), statistics.median(without)
 
 
 def _ledger(options: dict[str, Any]) -> tuple[float, float]:

@@ -9,26 +9,21 @@ python examples/own_data_set.py
 import numpy as np
 
 import silodp
-from silodp.datasets import SOURCES, DataOptions, DataSource, Defaults
+from silodp.datasets import SOURCES, DataOptions, DataSource, Defaults, coins
+from silodp.datasets.split import coin_split
 
 
 def read(seed: int, options: DataOptions) -> silodp.Federation:
-    """The orchards; the seed draws the split, never how many records there are."""
+    """The orchards; the seed tosses the coins of the split, never how many records there are."""
     weather = np.random.default_rng(1)  # the same for every seed: these are the records
-    split = np.random.default_rng(seed)
     silos = []
     for number in range(options.silos or 12):
         x = weather.uniform(-1, 1, (100, 2))
         y = x @ (0.3 + 0.1 * weather.normal(size=2)) + 0.1 * weather.normal(size=100)
-        order = split.permutation(100)
-        train, test = order[:80], order[80:]
-        silos.append(
-            silodp.Silo(
-                f"orchard {number + 1}",
-                train=silodp.Records(x[train], y[train]),
-                test=silodp.Records(x[test], y[test]),
-            )
-        )
+        name, records = f"orchard {number + 1}", silodp.Records(x, y)
+        # A coin for each record: a permutation of all would be covered by no epsilon.
+        parts = coin_split(name, records, coins.of_arrays(x, y), 0.2, seed)
+        silos.append(silodp.Silo(name, parts.train, parts.test, expected=parts.expected))
     return silodp.Federation("orchards", tuple(silos), "regression", feature_names=("rain", "sun"))
 
 

@@ -157,7 +157,7 @@ def test_row_without_a_silo(refused_table):
 
 def test_silo_with_one_record(refused_table):
     text = refused_table(pd.concat([table(), table(1, ["tiny"])]))
-    assert "Silo 'tiny' has 1 record, too few" in text
+    assert "Silo 'tiny' has 1 record, of which test_fraction 0.2 leaves none" in text
     assert "leave the silo out" in text
 
 

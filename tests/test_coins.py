@@ -125,6 +125,23 @@ def test_a_subject_more_moves_no_other(by_group, table, other, seed, density):
     assert two.train.units - one.train.units in (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((0, 0, "7", 0), (0, 0, "007", 0)),  # two levels, although one number
+        ((0, 0, "a", 0), (0, 1, "a", 0)),
+        ((1.5, 0, "a", 0), (1, 0, "a", 0)),
+        ((0, 0, "a", 0), (0, 0, "a", 3.5)),
+    ],
+)
+def test_records_that_differ_are_no_copies(one, other):
+    """Taken for copies, the second would have the first one's coin once that is gone."""
+    for seed in range(30):
+        both, alone = silo_of([one, other], seed), silo_of([other], seed)
+        assert not contents(alone.train) - contents(both.train)
+        assert not contents(alone.test) - contents(both.test)
+
+
 @settings(deadline=None, max_examples=30)
 @given(table=tables, seed=seeds, data=st.data())
 def test_the_order_of_rows_and_columns_says_nothing(table, seed, data):

@@ -150,7 +150,7 @@ def test_without_the_files(cli, monkeypatch, tmp_path):
 def test_own_table_with_strange_names(cli):
     rows = ["site,age,score"]
     for site in ('"$\\frac{$"', '"new\nline"', '"\x1b[31mred"', "[b]old", "x" * 300):
-        rows += [f"{site},{age},{age / 2}" for age in range(10)]
+        rows += [f"{site},{age},{age / 2}" for age in range(30)]
     Path("my $data$ [b].csv").write_text("\n".join(rows))
     options = ("my $data$ [b].csv", "--silo-column", "site", "--target", "score")
     done = cli("data", "show", *options)

@@ -9,6 +9,7 @@ from pathlib import Path
 from silodp.datasets import (
     adni,
     cifar10,
+    coins,
     digits,
     gleam,
     image_folders,
@@ -30,6 +31,7 @@ __all__ = [
     "DataOptions",
     "DataSource",
     "Defaults",
+    "coins",
     "defaults_of",
     "defaults_without_reading",
     "find_file",

@@ -187,6 +187,7 @@ def table_of_frames(
             {silo: own.identities for silo, own in found.items()},
             counted={silo: own.counted for silo, own in found.items()},
         )
+    as_text = text_columns(options)
     records, identities, times, groups, late = {}, {}, {}, {}, {}
     for silo, frame in frames.items():
         subject = None
@@ -197,7 +198,7 @@ def table_of_frames(
         elif (column := options.id_column) is not None:
             identities[silo] = coins.of_texts(map(level_text, values_of(frame, column)))
         else:
-            identities[silo] = coins.of_rows(frame, text_columns(options))
+            identities[silo] = coins.of_rows(frame, as_text)
         if (column := options.time_column) is not None:
             when = values_of(frame, column)
             if options.test_from is None:

@@ -18,6 +18,8 @@ from silodp.privacy.queries import PassNoise
 _MAY_BE_INFINITE = {
     field for field, value in zip(PassNoise._fields, UNTOLD, strict=True) if np.isinf(value)
 }
+# Of a model; what is larger is no model that anybody trained.
+_LARGEST = 2.0**60
 # What to do about a state on disk that is none of this version.
 OTHER_VERSION = "go on with the version of silodp that wrote it"
 
@@ -74,6 +76,8 @@ def _problem(array: Any, leaf: Any, field: str | None) -> str:
         fine = fine | (array == np.inf)
     if not fine.all():
         return "is not finite"
+    if field is None and (np.abs(array) > _LARGEST).any():
+        return "is too large for a model"
     if field is not None and (array < 0).any():
         return "is negative"
     return ""

@@ -164,7 +164,12 @@ def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, flo
     for name, folder in folders.items():
         site = read_site(folder)
         alone = load_records(
-            name, site.data, proposal.schema, seed=site.seed, test_fraction=site.test_fraction
+            name,
+            site.data,
+            proposal.schema,
+            seed=site.seed,
+            test_fraction=site.test_fraction,
+            id_column=site.id_column,
         )
         training = {n: v for n, v in proposal.training.items() if v is not None}
         training |= {"method": "local"}
