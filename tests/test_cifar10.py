@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from silodp.cache import cache_dir
 from silodp.datasets import SOURCES, DataOptions, decoded, resolve
-from silodp.datasets.cifar10 import PUBLISHED, deal_classes, shares_of
+from silodp.datasets.cifar10 import PUBLISHED, coin_rows_of, deal_classes, shares_of
 from silodp.datasets.cifar_files import CLASSES, read_batch
 from silodp.datasets.split import PAPER_DEAL
 from silodp.errors import SilodpError
@@ -183,6 +183,26 @@ def test_shares_are_those_of_the_cited_scheme():
     for column in shares.T:
         used = column[column > 0]
         assert used.max() / used.min() <= 1.5
+
+
+def test_by_coins_an_image_less_moves_no_other(tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (600, 4, 4, 3), dtype=np.uint8), np.arange(600) % 10
+    shares = shares_of(6, 5)
+    hands = coin_rows_of(images, labels, shares)
+    assert sorted(np.concatenate(hands)) == list(range(600))
+    for share, hand in zip(shares, hands, strict=True):
+        assert (share[labels[hand]] > 0).all()  # of its own classes only
+    for left_out in (0, 17, 599):
+        kept = np.flatnonzero(np.arange(600) != left_out)
+        left = coin_rows_of(images[kept], labels[kept], shares)
+        for hand, other in zip(hands, left, strict=True):
+            assert set(kept[other]) == set(hand) - {left_out}
+    written(tmp_path, made=batches(100))
+    one, two = (load(tmp_path, seed=seed, silos=2, split="coin", density=0.5) for seed in (0, 1))
+    assert one.uncovered == ()
+    np.testing.assert_array_equal(one.public_counts, two.public_counts)
+    assert one.silos[0].expected.train == round(0.5 * one.silos[0].most)
 
 
 def test_density(tmp_path):

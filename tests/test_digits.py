@@ -1,10 +1,12 @@
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from silodp.datasets import DataOptions, resolve
+from silodp.datasets import DataOptions, digits, resolve
+from silodp.datasets.rotated_masked import Images
 from silodp.datasets.split import PAPER_DEAL
 from silodp.errors import SilodpError
 
@@ -73,3 +75,31 @@ def test_it_learns_and_a_private_run_is_proven(cli):
         *("run", "--data", "digits", "--epsilon", 4, "--rounds", 1, "--split", "coin", "--json"),
     )
     assert '"proven": true' in done.stdout
+
+
+@pytest.mark.parametrize("density", [None, 0.5])
+def test_by_coins_an_image_less_moves_no_other(monkeypatch, density):
+    images = digits.read_digits()
+
+    def federation(left_out=None, seed=0):
+        kept = np.arange(len(images.y)) != left_out
+        monkeypatch.setattr(digits, "read_digits", lambda: Images(images.x[kept], images.y[kept]))
+        return load(seed=seed, split="coin", density=density, mask_ratio=0)
+
+    def trained(federation):
+        return [Counter(x.tobytes() for x in silo.train.x) for silo in federation.silos]
+
+    whole = federation()
+    assert whole.uncovered == ()
+    assert sum(silo.most for silo in whole.silos) == len(images.y)
+    everyone, moved = trained(whole), 0
+    for left_out in range(6):
+        left = trained(federation(left_out))
+        assert sum((one - other).total() for one, other in zip(left, everyone, strict=True)) == 0
+        gone = sum((one - other).total() for one, other in zip(everyone, left, strict=True))
+        assert gone <= 1
+        moved += gone
+    assert moved
+    other = federation(seed=1)  # the images of a silo stay, their parts do not
+    np.testing.assert_array_equal(other.public_counts, whole.public_counts)
+    assert trained(other) != everyone

@@ -70,6 +70,24 @@ def test_folders_are_silos_and_classes(root):
     assert not np.array_equal(load(root, seed=1).silos[0].train.x, federation.silos[0].train.x)
 
 
+def test_an_image_less_moves_no_other(root):
+    """Neither if it was kept for testing, nor if it was trained on."""
+
+    def trained():
+        return [{x.tobytes() for x in silo.train.x} for silo in load(root).silos]
+
+    everyone, moved = trained(), 0
+    for number in range(5):
+        file = root / "north" / "benign" / f"{number}.png"
+        own = np.repeat(np.asarray(Image.open(file))[..., None], 3, axis=2).tobytes()
+        file.unlink()
+        left = trained()
+        assert left == [everyone[0] - {own}, everyone[1]]
+        moved += left != everyone
+        everyone = left
+    assert moved
+
+
 def test_preprocessings_and_density(root):
     assert load(root).pixels == (0, 1)
     assert load(root, preprocess="bounds").pixels == (-1, 1)

@@ -160,6 +160,27 @@ def test_an_id_column_is_the_sites_own(tmp_path):
         tested(frame, "vist")
 
 
+@pytest.mark.parametrize("subject", [None, "who"])
+@pytest.mark.parametrize("place", [csv, sqlite])
+def test_a_row_less_moves_no_other(tmp_path, place, subject):
+    if place is sqlite:
+        pytest.importorskip("sqlalchemy")
+    schema, frame = agreed(subject_column=subject), rows()
+    ages = frame.age.map(lambda age: round(age / 50 - 1, 4))
+
+    def trained(frame):
+        silo = load(place(tmp_path, frame), schema, test_fraction=0.3).silos[0]
+        return sorted(round(float(x), 4) for x in silo.train.x[:, 0])
+
+    everyone, moved = trained(frame), 0
+    for number in range(0, 20, 3):
+        gone = [number] if subject is None else frame.index[frame.who == frame.who[number]]
+        left = trained(frame.drop(index=gone))
+        assert left == sorted(set(everyone) - set(ages[gone]))
+        moved += left != everyone
+    assert moved
+
+
 def test_long_numbers_of_subjects_stay_apart(tmp_path):
     pytest.importorskip("sqlalchemy")
     frame = rows()

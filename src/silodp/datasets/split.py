@@ -16,7 +16,8 @@ record (replace-one); by subject: a subject with all its records, in place of a 
      the table, and as many are for training as coins of these numbers say. One more of them adds
      the coin of number n alone. (Which of the records that are alike is meant makes no difference:
      they are alike. Two records have one identity only if they are one and the same record to a
-     model: see `coins.of_rows`.) Records that are not alike have other identities.
+     model: see `coins.of_rows`.) Records that are not alike have other identities, but for a
+     collision of a hash of 256 bits, which nobody knows how to find.
 
    So the training records of neighbours are equal or neighbours themselves. Thinning (`density`) is
    a second coin of the same identity, and what is left of neighbours is again equal or neighbours.
@@ -28,11 +29,14 @@ record (replace-one); by subject: a subject with all its records, in place of a 
    used depends on how many training records there are (`ExpectedCounts`), so a record that is not
    there is to every query what a record is whose share in the sum is 0 each time it is drawn: its
    clipped gradient, its score, what it adds to a statistic. Such a record is among those that
-   replace-one accounting allows for, since all shares lie within a bound around 0.
+   replace-one accounting allows for: it takes each share to be anything within a bound, and 0 is.
 
 So what is (epsilon, delta)-private for neighbouring training records is that for neighbouring
 tables. How many are for training is a secret that no query is asked for; what is public is how many
 records the table has (where the policy says so), and what is expected of them.
+
+Not covered: that a silo is refused because a part of it is empty. It tells how its coins fell, and
+that no more will be told.
 
 By all records at once: drawn from a permutation, as scikit-learn does, so that the paper's splits
 can be drawn again (the authors call `sklearn.model_selection.train_test_split(...,
