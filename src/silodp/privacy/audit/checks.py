@@ -22,6 +22,7 @@ class Check:
 
     Attributes:
       name: what is checked.
+      kind: of what is released: "noise", "batches", "clip", "selections", "claim" or "low bits".
       measured: what was seen, where it is strangest.
       expected: what a run that does what is planned would show.
       p_value: how likely that is for such a run.
@@ -33,6 +34,7 @@ class Check:
     expected: str
     p_value: float
     passed: bool = True
+    kind: str = ""
 
 
 def judged(checks: Sequence[Check]) -> tuple[Check, ...]:

@@ -32,7 +32,7 @@ _FEWEST_STEPS, _MOST_STEPS = 3, 64
 _FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
 _FEWEST_TRIALS = 16
 _SAMPLES = 4000  # of each coordinate
-_MOST_PARAMETERS = 1024
+MOST_PARAMETERS = 1024
 _MOST_NUMBERS = 4e7  # random ones of one probe
 # Other silos' noise is so many times the plan's: an exchange of silos shows.
 _OTHERS = 1.5
@@ -66,7 +66,7 @@ def check_noise(
     )
     trials = max(_FEWEST_TRIALS, -(-_SAMPLES // (rounds * passes)))
     drawn = sum(plan.steps for plan in probed) * rounds * passes * trials
-    size = int(np.clip(_MOST_NUMBERS / drawn, 8, min(max(job.parameters, 8), _MOST_PARAMETERS)))
+    size = int(np.clip(_MOST_NUMBERS / drawn, 8, min(max(job.parameters, 8), MOST_PARAMETERS)))
     federation = regression_silos(
         [(plan.silo, np.ones((plan.held, size - 1)), np.zeros(plan.held)) for plan in probed]
     )
@@ -100,7 +100,7 @@ def _deviations(plan: SiloPlan, weights: np.ndarray) -> np.ndarray:
 
 
 def _sizes(own: np.ndarray, weights: np.ndarray) -> list[Check]:
-    trials, rounds, passes, size = own.shape
+    trials, _, passes, size = own.shape
     squares = own**2
     checks = [_variance("size of the noise", squares, (0, 1, 2, 3), None)]
     checks.append(_variance("noise of each parameter", squares, (0, 1, 2), "parameter"))

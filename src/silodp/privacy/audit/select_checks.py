@@ -119,7 +119,7 @@ def _both(what: str, chosen: np.ndarray, rate: float) -> Check:
 
 
 def _choosing() -> MethodEntry:
-    """A method that chooses between a good and a bad model in every round, and keeps its choices."""
+    """A method that chooses between a good and a bad model in every round."""
 
     def build(rounds: int) -> Method:
         def local(silo, _, queries: Queries):

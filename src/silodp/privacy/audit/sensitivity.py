@@ -26,7 +26,9 @@ _FAR_LABEL = 1e4
 _STARTS = 2  # first models that are tried
 # Of a clip: what rounding, and the noise that is left, may add.
 _SLACK = 0.01
-_ROUNDS, _TRIALS = 16, 4  # in which the noise on the model's own parameters is read
+# In which the noise on the model's own parameters is read.
+_ROUNDS, _FEWEST_TRIALS, _MOST_TRIALS = 16, 4, 64
+_NUMBERS = 1e6
 
 
 def check_sensitivity(
@@ -78,7 +80,9 @@ def check_own_noise(
     probed = [full_batch(plan, base.units) for plan, base in zip(plans, bases, strict=True)]
     shown = _federation(federation, bases)
     passes = job.schedule.train
-    sums = read_sums(job, [shown], probed, seeds[:_TRIALS], _ROUNDS, passes, ())
+    read = _ROUNDS * passes * job.parameters * len(plans)
+    trials = int(np.clip(_NUMBERS / read, _FEWEST_TRIALS, _MOST_TRIALS))
+    sums = read_sums(job, [shown], probed, seeds[:trials], _ROUNDS, passes, ())
     # Every round starts from the same model: what two of them differ in is noise.
     noise = (sums[:, :, ::2] - sums[:, :, 1::2]) / np.sqrt(2)
     found = noise_checks(noise, probed, place, np.ones(noise.shape[2]))
