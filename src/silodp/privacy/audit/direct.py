@@ -8,7 +8,7 @@ from silodp.federation import Federation
 from silodp.privacy.audit.checks import Check, judged
 from silodp.privacy.audit.claim import check_claim
 from silodp.privacy.audit.draw_checks import check_draws
-from silodp.privacy.audit.noise_checks import MOST_PARAMETERS, check_noise
+from silodp.privacy.audit.noise_checks import MOST_PARAMETERS, check_low_bits, check_noise
 from silodp.privacy.audit.select_checks import check_selections
 from silodp.privacy.audit.sensitivity import check_own_noise, check_sensitivity
 from silodp.privacy.plan import SiloPlan
@@ -46,6 +46,8 @@ def direct_checks(
     add("noise", check_noise(job, company, 0, seeds))
     if not job.model.linear or job.parameters > MOST_PARAMETERS:
         add("noise", check_own_noise(job, federation, plans, place, seeds))
+    if job.secret:  # experiments are not released, and may have noise of single precision
+        add("low bits", check_low_bits(job, plan, seeds))
     stage("checking the batches")
     if plan.draw != "shuffle":  # which the plan itself says is not proven
         sampled = [one for one in company if one.draw != "shuffle"]

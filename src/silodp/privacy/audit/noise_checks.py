@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special, stats
 
 from silodp.engines.job import Job
+from silodp.engines.layout import silo_noise
 from silodp.privacy.audit.checks import (
     Check,
     correlations,
@@ -21,7 +22,8 @@ from silodp.privacy.audit.checks import (
     pair,
     strangest,
 )
-from silodp.privacy.audit.probes import linear_job, read_sums, regression_silos
+from silodp.privacy.audit.low_bits import low_bit_checks
+from silodp.privacy.audit.probes import full_batch, linear_job, read_sums, regression_silos
 from silodp.privacy.plan import SiloPlan
 
 WEIGHTS = (1.0, 0.0, -1.0, 0.5, 2.0)
@@ -41,6 +43,11 @@ _MOST_ROWS = 400
 # Of standard deviations: how many numbers lie beyond.
 _TAILS = (2.0, 3.0, 4.0)
 _MOST_SORTED = 100_000
+# For low bits: records, parameters, trials and rounds; the noise multiplier to begin with, and the
+# deviation in grains at which all of a sum's bits can be read.
+_POWER_OF_TWO, _LOW_BIT_PARAMETERS, _LOW_BIT_RUNS = 16, 32, (16, 100)
+_MUCH_NOISE = 64.0
+_MOST_CELLS, _MOST_HALVINGS = 2.0**20, 40
 
 
 def check_noise(
@@ -75,6 +82,28 @@ def check_noise(
         linear_job(job, size - 1), [federation], probed, seeds[:trials], rounds, passes, weights
     )
     return noise_checks(sums, probed, place, np.array(weights))
+
+
+def check_low_bits(job: Job, plan: SiloPlan, seeds: Sequence[int]) -> list[Check]:
+    """Checks of the low bits of what a release of that plan adds to sums.
+
+    A batch that is a power of two divides sums exactly. Noise is as many grains wide as can be read
+    from an answer, which is in single precision: there a pattern shows best, and it is made in the
+    same way whatever its width.
+    """
+    probe = linear_job(job, _LOW_BIT_PARAMETERS - 1)
+    plan = replace(full_batch(plan, _POWER_OF_TWO), noise_multiplier=_MUCH_NOISE)
+    for _ in range(_MOST_HALVINGS):
+        noise = silo_noise(probe, [[plan]])
+        sigma, grain = float(noise.scale[0, 0]), float(noise.grain[0, 0])
+        if sigma <= _MOST_CELLS * grain:
+            break
+        plan = replace(plan, noise_multiplier=plan.noise_multiplier / 2)
+    x, y = np.ones((plan.held, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.held)
+    federation = regression_silos([(plan.silo, x, y)])
+    trials, rounds = _LOW_BIT_RUNS
+    sums = read_sums(probe, [federation], [plan], seeds[:trials], rounds, 1, ())
+    return low_bit_checks(sums * job.clip, grain, sigma)
 
 
 def noise_checks(
