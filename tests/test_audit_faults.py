@@ -123,27 +123,21 @@ def test_the_chance_of_a_false_alarm_is_shared():
 # Faults.
 
 
-def patched(monkeypatch, fault):
-    fault(monkeypatch)
-    # A program of before must not serve a product that has changed.
-    jax.clear_caches()
-
-
 @pytest.mark.parametrize("fault", faults.NOISE)
 def test_faults_of_noise(fault, monkeypatch):
-    patched(monkeypatch, fault)
+    fault(monkeypatch)
     assert failed(of_noise())
 
 
 @pytest.mark.parametrize("fault", faults.BATCHES)
 def test_faults_of_batches(fault, monkeypatch):
-    patched(monkeypatch, fault)
+    fault(monkeypatch)
     assert failed(of_batches())
 
 
 @pytest.mark.parametrize("fault", faults.CLIP)
 def test_faults_of_the_clip(fault, monkeypatch):
-    patched(monkeypatch, fault)
+    fault(monkeypatch)
     assert failed(of_batches() + of_clip())
 
 
@@ -232,7 +226,7 @@ def the_same_selection_noise_in_every_silo(patch):
     ],
 )
 def test_faults_of_selections(fault, monkeypatch):
-    patched(monkeypatch, fault)
+    fault(monkeypatch)
     assert failed(of_selections())
 
 

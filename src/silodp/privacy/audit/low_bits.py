@@ -81,7 +81,7 @@ def _evenness(whole: np.ndarray, modulus: int) -> tuple[float, float]:
 
 def _pattern(whole: np.ndarray, grain: float, sigma: float) -> Check:
     """Whether cells are hit by the pattern of single precision: by the likelihood ratio."""
-    reach = int(_REACH * sigma / grain)
+    reach = min(int(_REACH * sigma / grain), int(_EXACT) - 1)
     seen = whole[np.abs(whole) <= reach]
     odds = cell_log_odds(seen, grain, sigma)
     # What true Gaussian noise would show: cells around, each with its own chance.
