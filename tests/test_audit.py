@@ -46,10 +46,11 @@ def audited(task="regression", **options):
 @pytest.fixture
 def attack_alone(monkeypatch):
     """An audit whose checks and many canaries are made up: for what has nothing to do with them."""
-    scores = np.random.default_rng(0).normal(size=(60, 8))
+    rng = np.random.default_rng(0)
+    guessed = Guessed(rng.normal(size=(60, 8)), rng.random((60, 8)) < 0.5)
     check = Check("made up", "1", "1", 0.5, kind="noise")
     monkeypatch.setattr(auditing, "direct_checks", lambda *_: (check,))
-    monkeypatch.setattr(auditing, "guess_canaries", lambda *_: Guessed(scores, scores > 5))
+    monkeypatch.setattr(auditing, "guess_canaries", lambda *_: guessed)
 
 
 # Bounds.

@@ -57,7 +57,7 @@ def strangest(p_values: np.ndarray) -> tuple[int, float]:
 
 
 def of_variance(
-    squares: np.ndarray, count: np.ndarray | float, excess: float = 0.0, more: float = 1.0
+    squares: np.ndarray | float, count: np.ndarray | float, excess: float = 0.0, more: float = 1.0
 ) -> np.ndarray:
     """Two-sided p-values of sums of squares of `count` standardised numbers.
 

@@ -156,7 +156,7 @@ def _totals(shown: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
     tries = plan.steps * held
     variance = tries * rate * (1 - rate)
     seen = held > 0
-    squares = np.sum((whole - tries * rate)[..., seen] ** 2 / variance[seen])
+    squares = float(np.sum((whole - tries * rate)[..., seen] ** 2 / variance[seen]))
     count = whole[..., seen].size
     excess = float(np.mean((1 - 6 * rate * (1 - rate)) / variance[seen]))
     checks.append(

@@ -47,7 +47,7 @@ _MOST_SORTED = 100_000
 # deviation in grains at which all of a sum's bits can be read.
 _POWER_OF_TWO, _LOW_BIT_PARAMETERS, _LOW_BIT_RUNS = 16, 32, (16, 100)
 _MUCH_NOISE = 64.0
-_MOST_CELLS, _MOST_HALVINGS = 2.0**20, 40
+_MOST_CELLS = 2.0**20
 
 
 def check_noise(
@@ -93,17 +93,21 @@ def check_low_bits(job: Job, plan: SiloPlan, seeds: Sequence[int]) -> list[Check
     """
     probe = linear_job(job, _LOW_BIT_PARAMETERS - 1)
     plan = replace(full_batch(plan, _POWER_OF_TWO), noise_multiplier=_MUCH_NOISE)
-    for _ in range(_MOST_HALVINGS):
-        noise = silo_noise(probe, [[plan]])
-        sigma, grain = float(noise.scale[0, 0]), float(noise.grain[0, 0])
-        if sigma <= _MOST_CELLS * grain:
-            break
+    while _cells(probe, plan)[1] > _MOST_CELLS:
         plan = replace(plan, noise_multiplier=plan.noise_multiplier / 2)
+    grain, width = _cells(probe, plan)
     x, y = np.ones((plan.held, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.held)
     federation = regression_silos([(plan.silo, x, y)])
     trials, rounds = _LOW_BIT_RUNS
     sums = read_sums(probe, [federation], [plan], seeds[:trials], rounds, 1, ())
-    return low_bit_checks(sums * job.clip, grain, sigma)
+    return low_bit_checks(sums * job.clip, grain, width * grain)
+
+
+def _cells(job: Job, plan: SiloPlan) -> tuple[float, float]:
+    """The grain of the plan's releases, and how many of them the noise's deviation is."""
+    noise = silo_noise(job, [[plan]])
+    grain = float(noise.grain[0, 0])
+    return grain, float(noise.scale[0, 0]) / grain
 
 
 def noise_checks(
