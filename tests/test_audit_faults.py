@@ -76,6 +76,7 @@ HONEST = {
         "batch_size": 8,
         "method": "ditto",
     },
+    "hardly any noise": {"epsilon": 60.0, "batch_size": 30, "rounds": 1},
     "selections": {"federation": small("binary", sizes=(40, 60), test=5), "method": "ifca"},
 }
 

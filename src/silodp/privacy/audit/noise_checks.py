@@ -119,7 +119,7 @@ def noise_checks(
         for number, plan in enumerate(plans)
     ]
     own = unit[place]
-    checks = [*_sizes(own, weights), *_shape(own), *_dependence(own)]
+    checks = [*_sizes(own, weights), *_shape(own), *_dependence(own, _fineness(plans[place]))]
     for number, plan in enumerate(plans):
         if number != place:
             checks += _between(own, unit[number], plan)
@@ -207,7 +207,14 @@ def _shape(own: np.ndarray) -> list[Check]:
     return checks
 
 
-def _dependence(own: np.ndarray) -> list[Check]:
+def _fineness(plan: SiloPlan) -> float:
+    """Of noise in its deviations: so fine that hardly two agree, and coarser than the lattice."""
+    largest = plan.batch * plan.most / plan.records
+    grain = 2.0**-22 * (largest + 10 * np.sqrt(largest) + 10 * plan.noise_multiplier)
+    return max(2.0**-17, 16 * grain / plan.noise_multiplier)
+
+
+def _dependence(own: np.ndarray, fine: float) -> list[Check]:
     trials, rounds, passes, size = own.shape
     by_parameter = own.reshape(-1, size).T
     checks = [
@@ -221,8 +228,8 @@ def _dependence(own: np.ndarray) -> list[Check]:
     rows = own.reshape(-1, size)
     # Turned around it is as bad as the same again.
     some = np.abs(rows) if size > 1 else rows[:0]
-    repeated = len(some) - len(np.unique(np.round(some, 4), axis=0))
-    again = [_again(own, lag) for lag in (1, 2)]
+    repeated = len(some) - len(np.unique(np.round(some / max(1e-4, fine)), axis=0))
+    again = [_again(own, lag, fine) for lag in (1, 2)]
     worst, p = strangest(np.array([chance for _, chance in again]))
     return [
         *checks,
@@ -235,12 +242,8 @@ def _dependence(own: np.ndarray) -> list[Check]:
     ]
 
 
-def _again(own: np.ndarray, lag: int) -> tuple[int, float]:
-    """How many numbers of a round come again in any place `lag` rounds later, and the chance.
-
-    Two numbers are the same if they agree to a fineness at which hardly any do by chance.
-    """
-    fine = 2.0**-17
+def _again(own: np.ndarray, lag: int, fine: float) -> tuple[int, float]:
+    """How many numbers of a round come again in any place `lag` rounds later, and the chance."""
     trials, rounds, passes, size = own.shape
     found = expected = 0.0
     for trial in range(min(trials, 8)):
