@@ -5,6 +5,7 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
+import audit_faults as faults
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +14,8 @@ from dp_accounting import GaussianDpEvent
 from federations import small
 from scipy import stats
 
-from silodp import gradients, models
+from silodp import models
 from silodp.datasets import DataOptions, resolve
-from silodp.engines import simulation
-from silodp.privacy import randomness
 from silodp.privacy.accounting import deltas_of
 from silodp.privacy.audit import audit, auditing
 from silodp.privacy.audit.bounds import (
@@ -29,16 +28,29 @@ from silodp.privacy.audit.bounds import (
     separation,
     trials_for,
 )
+from silodp.privacy.audit.checks import Check
+from silodp.privacy.audit.many_canaries import Bound, Guessed
 from silodp.privacy.audit.watch import Adversary
 
 BASE = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 1.0, "method": "local"}
+BASE |= {"entropy": "seed"}
 # All records in every step: the plain Gaussian mechanism, where a fault shows with fewest trials.
-WHOLE = BASE | {"batch_size": 30, "trials": 8000}
+WHOLE = BASE | {"batch_size": 30}
 SAMPLED = BASE | {"batch_size": 10, "trials": 1500}
 
 
 def audited(task="regression", **options):
     return audit(federation=small(task, sizes=(30, 30), test=5), **options)
+
+
+@pytest.fixture
+def attack_alone(monkeypatch):
+    """An audit whose checks and many canaries are made up: for what has nothing to do with them."""
+    rng = np.random.default_rng(0)
+    guessed = Guessed(rng.normal(size=(60, 8)), rng.random((60, 8)) < 0.5)
+    check = Check("made up", "1", "1", 0.5, kind="noise")
+    monkeypatch.setattr(auditing, "direct_checks", lambda *_: (check,))
+    monkeypatch.setattr(auditing, "guess_canaries", lambda *_: guessed)
 
 
 # Bounds.
@@ -171,8 +183,11 @@ def test_honest_runs_pass(task, method, relation):
 
 
 def test_the_bound_is_not_idle():
+    """With a full batch, where the mechanism gives the adversary all that is claimed."""
     found = audited(**WHOLE)
-    assert 0.4 * found.claimed_epsilon < found.lower_bound <= found.claimed_epsilon
+    assert found.trials == auditing.MOST_TRIALS
+    assert 0.6 * found.claimed_epsilon < found.lower_bound <= found.claimed_epsilon
+    assert 0.85 * found.claimed_epsilon < found.curve_bound <= found.claimed_epsilon
     assert found.largest_bound > found.claimed_epsilon
     assert not found.warnings
 
@@ -185,7 +200,7 @@ def test_subjects_are_attacked_whole():
     assert 0.25 < found.lower_bound <= found.claimed_epsilon
 
 
-def test_sampling_by_gaps():
+def test_sampling_by_gaps(attack_alone):
     federation = small(sizes=(200, 200), test=5)
     found = audit(federation=federation, **(SAMPLED | {"rounds": 2}))
     assert found.passed
@@ -206,7 +221,7 @@ def test_a_model_that_is_not_linear():
     assert found.attack.startswith("as asked")
 
 
-def test_any_silo_in_any_company():
+def test_any_silo_in_any_company(attack_alone):
     federation = small(sizes=(30, 40, 50), test=5)
     few = SAMPLED | {"trials": 20, "rounds": 1}
     found = audit(federation=federation, silo="silo 2", others=2, **few)
@@ -214,68 +229,25 @@ def test_any_silo_in_any_company():
     assert found.silos == ("silo 0", "silo 1", "silo 2")
 
 
-# Planted faults: each breaks the promise, and must be found out.
-
-
-def no_noise(patch):
-    patch.setattr(randomness, "_noise", lambda words: jnp.zeros(words.shape[:-1]))
-
-
-def half_the_noise(patch):
-    whole = randomness._noise
-    patch.setattr(randomness, "_noise", lambda words: 0.5 * whole(words))
-
-
-def no_clipping(patch):
-    patch.setattr(gradients, "clip_factor", lambda norm, clip: jnp.ones_like(norm))
-
-
-def clipping_the_sum(patch):
-    def linear_clipped_sum(loss):
-        def clipped_sum(params, features, y, mask, clip, offset=None):
-            def total(p):
-                return jnp.sum(mask * loss(features["x"] @ p, y))
-
-            summed = jax.grad(total)(params)
-            return summed * gradients.clip_factor(jnp.linalg.norm(summed), clip)
-
-        return clipped_sum
-
-    patch.setattr(models, "linear_clipped_sum", linear_clipped_sum)
-
-
-def the_same_noise_in_every_round(patch):
-    keys = simulation.pass_keys
-    patch.setattr(
-        simulation, "pass_keys", lambda key, silos, number, *more: keys(key, silos, 0, *more)
-    )
-
-
-def the_same_noise_in_every_silo(patch):
-    keys = simulation.pass_keys
-
-    def alike(key, silos, *more):
-        return keys(key, jnp.zeros_like(silos), *more)
-
-    patch.setattr(simulation, "pass_keys", alike)
+# Planted faults that the attack by itself must find out; `test_audit_faults` has many more.
 
 
 # Half the noise, or twice the sensitivity, takes more trials than what is plain to see.
 PLAIN, SUBTLE = 1000, 6000
 FAULTS = [
-    (no_noise, "regression", PLAIN, WHOLE),
-    (half_the_noise, "regression", SUBTLE, SAMPLED),
-    (no_clipping, "binary", PLAIN, WHOLE),
-    (clipping_the_sum, "regression", SUBTLE, SAMPLED),
-    (the_same_noise_in_every_round, "regression", PLAIN, WHOLE),
-    (the_same_noise_in_every_silo, "regression", PLAIN, WHOLE),
+    (faults.half_the_noise, "regression", SUBTLE, SAMPLED),
+    (faults.no_clipping, "binary", PLAIN, WHOLE),
+    (faults.the_same_noise_in_every_round, "regression", PLAIN, WHOLE),
 ]
 
 
 AGAIN = [  # the same faults, met in another way
-    (half_the_noise, "regression", SUBTLE, WHOLE),
-    (half_the_noise, "binary", SUBTLE, SAMPLED),
-    (no_clipping, "regression", PLAIN, WHOLE),
+    (faults.no_noise, "regression", PLAIN, WHOLE),
+    (faults.half_the_noise, "regression", SUBTLE, WHOLE),
+    (faults.half_the_noise, "binary", SUBTLE, SAMPLED),
+    (faults.no_clipping, "regression", PLAIN, WHOLE),
+    (faults.clipping_the_sum, "regression", SUBTLE, SAMPLED),
+    (faults.the_same_noise_in_every_silo, "regression", PLAIN, WHOLE),
 ]
 
 
@@ -293,37 +265,47 @@ def test_faults_are_caught(fault, task, trials, sampling, monkeypatch):
     fault(monkeypatch)
     found = audited(task, **(sampling | {"method": "fedavg", "trials": trials}))
     assert not found.passed
-    assert max(found.lower_bound, found.curve_bound) > found.claimed_epsilon
+    assert found.failed
+    attacks = [bound.epsilon for bound in found.bounds if bound.name.startswith("attack")]
+    assert len(attacks) == 2
+    assert max(attacks) > found.claimed_epsilon
 
 
 # The command line.
 
 CALL = (
     *("audit", "--data", "synthetic", "--silos", 2, "--method", "local", "--rounds", 2),
-    *("--epsilon", 3, "--delta", 1e-3, "--batch-size", 100),
+    *("--epsilon", 3, "--delta", 1e-3, "--batch-size", 100, "--entropy", "seed"),
 )
 KEYS = {
     *("silo", "claimed_epsilon", "delta", "lower_bound", "curve_bound", "confidence", "trials"),
     *("attack", "curve_attack"),
+    *("bounds", "checks", "false_alarm", "entropy"),
     *("passed", "method", "relation", "unit", "largest_bound", "warnings", "seconds"),
 }
 
 
-def test_a_command_and_its_files(cli, tmp_path):
+def test_a_command_and_its_files(cli, attack_alone, tmp_path):
     """The smallest silo is attacked; so few trials are said to be too few."""
     done = cli(*CALL, "--trials", 40, "--out", tmp_path)
     assert done.exit_code == 0, done.stderr
     assert "Nothing speaks against the claim: silo 'silo-01'" in done.stdout
-    most = largest_bound(40, 1e-3, 0.975)  # two bounds share what may go wrong
+    each = 1 - 0.05 / 6  # six bounds share what may go wrong
+    most = largest_bound(40, 1e-3, each)
     assert f"40 trials can prove an epsilon of {most:.3g} at most" in done.stdout
-    assert f"--trials {trials_for(3.0, 1e-3, 0.975)} or more" in done.stdout
+    assert f"--trials {trials_for(3.0, 1e-3, each)} or more" in done.stdout
     content = json.loads((tmp_path / "audit.json").read_text())
     assert content.keys() >= KEYS
     assert content["passed"] is True
+    assert content["entropy"] == "seed"
+    assert content["checks"][0].keys() == {
+        *("name", "kind", "measured", "expected", "p_value", "passed")
+    }
+    assert len(content["bounds"]) == 6
     assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_json_and_nothing_else(cli):
+def test_json_and_nothing_else(cli, attack_alone):
     done = cli(*CALL, "--trials", 40, "--json", "--quiet")
     assert done.exit_code == 0, done.stderr
     content = json.loads(done.stdout)
@@ -332,13 +314,23 @@ def test_json_and_nothing_else(cli):
     assert done.stderr == ""
 
 
-def test_a_broken_claim_is_exit_code_1(cli, monkeypatch):
-    monkeypatch.setattr(auditing, "_curve_bound", lambda *_: 9.0)
+def test_a_broken_claim_is_exit_code_1(cli, attack_alone, monkeypatch):
+    monkeypatch.setattr(auditing, "bounds_of", lambda *_: [Bound("a guess", 9.0, True)])
     done = cli(*CALL, "--trials", 40)
     assert done.exit_code == 1
     assert (
         "The claim is broken: silo 'silo-01' claims epsilon 3, but it is at least 9" in done.stderr
     )
+    assert "by: a guess" in done.stderr
+
+
+def test_a_failed_check_is_exit_code_1(cli, monkeypatch):
+    faults.no_noise_on_one_parameter(monkeypatch)
+    done = cli(*CALL, "--trials", 40)
+    assert done.exit_code == 1
+    assert "Silo 'silo-01' does not do what is planned" in done.stderr
+    assert "the first: size of the noise." in done.stderr
+    assert "not so" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The picture of an audit: how the two worlds look to the adversary, and what that proves."""
+"""The picture of an audit: how the two worlds look, what that proves, and what was checked."""
 
 from pathlib import Path
 
@@ -12,17 +12,20 @@ from silodp.privacy.audit import Audit
 # The part of the scores that the histogram shows; a model that blew up may lie anywhere.
 _SHOWN = (0.001, 0.999)
 _BINS = 60
+# Smaller p-values are drawn here.
+_LEAST = 1e-12
 
 
 def draw_audit(audit: Audit, path: Path) -> Path:
-    """Two panels: the attack's statistic with and without the canary; the bound and the claim."""
-    figure, (left, right) = new_figure(9.6, 4.0, panels=2)
+    """Three panels: the attack's statistic in both worlds; bounds and claim; p-values of checks."""
+    figure, (left, middle, right) = new_figure(14.4, 4.0, panels=3)
     silo, data = in_picture(audit.silo), in_picture(audit.data)
     figure.suptitle(
         f"Audit of silo {silo}: {audit.method} on {data}, {audit.rounds} rounds", fontsize=11
     )
     _draw_worlds(audit, left)
-    _draw_bound(audit, right)
+    _draw_bound(audit, middle)
+    _draw_checks(audit, right)
     return save(figure, path)
 
 
@@ -82,6 +85,31 @@ def _draw_bound(audit: Audit, axes: Axes) -> None:
     axes.set(xlim=(-0.6, 1.6), ylabel=f"epsilon at delta {audit.delta:g}")
     axes.set_xticks([0, 1], ["whatever\nit does", "by the plan's\nwhole curve"])
     axes.set_ylim(0, 1.5 * max(claimed, *bounds, most))
-    verdict = "nothing speaks against the claim" if audit.passed else "THE CLAIM IS BROKEN"
-    axes.set_title(verdict, fontsize=10, fontweight="normal" if audit.passed else "bold")
+    broken = max(bounds) > claimed
+    verdict = "THE CLAIM IS BROKEN" if broken else "no bound is above the claim"
+    axes.set_title(verdict, fontsize=10, fontweight="bold" if broken else "normal")
     axes.legend(frameon=False, fontsize="small", loc="upper center")
+
+
+def _draw_checks(audit: Audit, axes: Axes) -> None:
+    """A p-value for each check, by kind, and the limit below which an honest run hardly gets."""
+    limit = audit.false_alarm / max(1, len(audit.checks))
+    kinds = list(dict.fromkeys(check.kind for check in audit.checks))
+    for passed, colour, marker in ((True, COLOURS[2], "o"), (False, COLOURS[1], "x")):
+        shown = [check for check in audit.checks if check.passed == passed]
+        axes.scatter(
+            [max(check.p_value, _LEAST) for check in shown],
+            [kinds.index(check.kind) for check in shown],
+            color=colour,
+            marker=marker,
+            alpha=0.7,
+            label=f"{len(shown)} {'as planned' if passed else 'not so'}",
+        )
+    axes.axvline(limit, color="black", linewidth=1.2, label=f"limit: {limit:.1g}")
+    axes.set_xscale("log")
+    axes.set(xlabel="p-value", xlim=(_LEAST / 3, 3.0), ylim=(len(kinds) + 0.3, -0.7))
+    axes.set_yticks(range(len(kinds)), kinds)
+    failed = len(audit.failed)
+    verdict = f"{failed} CHECKS FAILED" if failed else "all checks passed"
+    axes.set_title(verdict, fontsize=10, fontweight="bold" if failed else "normal")
+    axes.legend(frameon=False, fontsize="small", loc="lower left")

@@ -1,4 +1,4 @@
-"""From what a user asks for to what an audit found: two worlds, trials of each, a bound."""
+"""From what a user asks for to what an audit found: checks of what is released, and bounds."""
 
 import math
 import time
@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from dp_accounting import DpEvent
 
 from silodp.engines.devices import prepare_jax
 from silodp.engines.job import Job, Setting
@@ -17,7 +16,6 @@ from silodp.federation import Federation, Records
 from silodp.models import Model
 from silodp.options import RunOptions
 from silodp.prepare import Data, Prepared, grid, prepare
-from silodp.privacy.accounting import deltas_of, epsilon_of
 from silodp.privacy.audit.bounds import (
     Attack,
     choose_attack,
@@ -29,16 +27,26 @@ from silodp.privacy.audit.bounds import (
     trials_for,
 )
 from silodp.privacy.audit.canary import Worlds, make_worlds
+from silodp.privacy.audit.checks import FALSE_ALARM, Check
+from silodp.privacy.audit.curve import Curve
+from silodp.privacy.audit.direct import direct_checks
+from silodp.privacy.audit.many_canaries import Bound, bounds_of, guess_canaries
 from silodp.privacy.audit.scores import in_units_of_noise, statistics
 from silodp.privacy.audit.trials import run_trials
 from silodp.privacy.audit.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.privacy.plan import SiloPlan
+from silodp.privacy.randomness import new_secret
 from silodp.reporting import Reporter
 from silodp.runs import job_of
 from silodp.subjects import blocks_of
 
-# About a minute's work at most where data are small; a ConvNet takes what it takes.
-LIGHT_TRIALS, HEAVY_TRIALS = 10_000, 400
+# About half a minute's work at most where data are small; a ConvNet takes what it takes.
+FEWEST_TRIALS, MOST_TRIALS, HEAVY_TRIALS = 1000, 20_000, 400
+# Seconds of all trials; of one by itself; and of one row or random number in a step of it.
+_SECONDS, _OF_TRIAL, _OF_ROW = 30.0, 4e-4, 2e-8
+# Bounds that share what may go wrong: two by the attack, and those by many canaries.
+_BOUNDS = 6
+_SEEDS = 100_000  # that probes may use
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,13 @@ class Audit:
       lower_bound: epsilon (at the claim's delta) is at least this, whatever the silo really does.
       curve_bound: epsilon is at least this, if the silo does what is planned but for its noise. It
         holds what was measured against the plan's delta at every epsilon, and so sees more.
-      confidence: that both bounds hold.
+      bounds: all that were found; the two above are the largest of each kind.
+      confidence: that all bounds hold.
       largest_bound: what a perfect attack would have proven with as many trials.
-      passed: whether both bounds are at or below the claim.
+      checks: of what is released, with their p-values.
+      false_alarm: the chance that any check of an honest run fails.
+      passed: whether all bounds are at or below the claim, and all checks pass.
+      entropy: where the noise came from: "os" (as in a release) or "seed" (as in an experiment).
       trials: in each world; a third choose the attack, the others judge it.
       attack: the statistic that gives the lower bound.
       curve_attack: the statistic that gives the curve bound.
@@ -86,9 +98,13 @@ class Audit:
     delta: float
     lower_bound: float
     curve_bound: float
+    bounds: tuple[Bound, ...]
     confidence: float
     largest_bound: float
+    checks: tuple[Check, ...]
+    false_alarm: float
     passed: bool
+    entropy: str
     trials: int
     attack: str
     curve_attack: str
@@ -105,6 +121,11 @@ class Audit:
     seconds: float
     present: np.ndarray
     absent: np.ndarray
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if not check.passed)
 
     def as_json(self) -> dict[str, Any]:
         """All but the single trials."""
@@ -125,12 +146,12 @@ def audit(
     reporter: Reporter | None = None,
     **options: Any,
 ) -> Audit:
-    """Attacks one silo's part in a run with these options.
+    """Checks what one silo releases in a run with these options, and attacks it.
 
     Args:
       silo: to attack; by default the one with fewest records, where one record weighs most.
-      trials: runs in each of the two worlds; by default about what a minute allows.
-      confidence: that the lower bound holds.
+      trials: runs in each of the two worlds; by default about what half a minute allows.
+      confidence: that the lower bounds hold.
       canary_norm: of the canary's features; by default one that suits the task.
       others: silos that take part besides. What a silo spends does not depend on the others, and a
         run takes the longer the more there are.
@@ -146,23 +167,46 @@ def audit(
     prepared = prepare(asked, federation, custom_model, reporter)
     prepared, place = _with_few(prepared, silo, others)
     plan = prepared.plans[0][place]
-    if trials is None:
-        trials = HEAVY_TRIALS if prepared.model.heavy else LIGHT_TRIALS
     if not plan.private:
         raise SilodpError(
             f"Silo {plan.silo!r}: its epsilon is infinite, so that nothing is claimed: give "
             "--epsilon a number."
         )
 
-    worlds, present, absent = _attacked(prepared, place, trials, canary_norm, reporter)
+    prepare_jax()
+    # As a release is made, unless an experiment is to be audited.
+    entropy = asked[0].entropy or "os"
+    job = replace(job_of(prepared), secret=new_secret(entropy))
+    if trials is None:
+        trials = _usual_trials(prepared, job)
+    first, used = prepared.asked[0].first_seed, 2 * trials
+    reporter.stage("checking the claim")
+    checks = direct_checks(
+        job,
+        prepared.federations[0],
+        prepared.plans[0],
+        place,
+        range(first + used, first + used + _SEEDS),
+        reporter.stage,
+    )
+    each = 1 - (1 - confidence) / _BOUNDS
+    curve = Curve(plan)
+    reporter.stage("training with many canaries")
+    guessed = guess_canaries(job, plan, range(first + used, first + used + _SEEDS), used)
+    worlds, present, absent = _attacked(prepared, job, place, trials, canary_norm, reporter)
     reporter.stage("choosing the attack")
-    # Two bounds share what may go wrong.
-    each = 1 - (1 - confidence) / 2
     at_delta = partial(epsilon_bound, delta=plan.delta)
     point = _judged(present, absent, trials, at_delta, each)
-    curve = _judged(present, absent, trials, separation, each)
-    bound = float(at_delta(point.hits, point.false_alarms, point.trials, confidence=each))
-    by_curve = _curve_bound(plan, curve, each)
+    by_curve = _judged(present, absent, trials, separation, each)
+    bounds = (
+        Bound("attack", float(at_delta(*point[1:], confidence=each))),
+        Bound(
+            "attack, by the curve",
+            curve.epsilon(noise_bound(*by_curve[1:], each, curve.deltas)),
+            by_curve=True,
+        ),
+        *bounds_of(guessed, plan, curve, each),
+    )
     return Audit(
         data=worlds.present.name,
         method=prepared.asked[0].method,
@@ -171,14 +215,19 @@ def audit(
         relation=plan.relation,
         claimed_epsilon=plan.epsilon,
         delta=plan.delta,
-        lower_bound=bound,
-        curve_bound=by_curve,
+        lower_bound=max(bound.epsilon for bound in bounds if not bound.by_curve),
+        curve_bound=max(bound.epsilon for bound in bounds if bound.by_curve),
+        bounds=bounds,
         confidence=confidence,
         largest_bound=largest_bound(trials, plan.delta, each),
-        passed=max(bound, by_curve) <= plan.epsilon,
+        checks=checks,
+        false_alarm=FALSE_ALARM,
+        passed=all(check.passed for check in checks)
+        and all(bound.epsilon <= plan.epsilon for bound in bounds),
+        entropy=entropy,
         trials=trials,
         attack=point.attack.statistic,
-        curve_attack=curve.attack.statistic,
+        curve_attack=by_curve.attack.statistic,
         threshold=point.attack.threshold,
         sign=point.attack.sign,
         hit_rate=point.hits / point.trials,
@@ -199,11 +248,10 @@ Scores = dict[str, np.ndarray]
 
 
 def _attacked(
-    prepared: Prepared, place: int, trials: int, norm: float | None, reporter: Reporter
+    prepared: Prepared, job: Job, place: int, trials: int, norm: float | None, reporter: Reporter
 ) -> tuple[Worlds, Scores, Scores]:
     """The two worlds, and by name each statistic of the trials in each."""
-    prepare_jax()
-    asked, plans, job = prepared.asked[0], prepared.plans[0], job_of(prepared)
+    asked, plans = prepared.asked[0], prepared.plans[0]
     lr, plan = asked.lr or 0.0, plans[place]
     worlds = make_worlds(prepared.federations[0], place, plan, job.model, job.clip, lr, norm)
     adversary = Adversary(
@@ -265,20 +313,12 @@ def _judged(
     return _Judged(attack, hits, false_alarms, trials - few)
 
 
-def _curve_bound(plan: SiloPlan, judged: _Judged, confidence: float) -> float:
-    """What the plan would cost with the most noise that is not refuted."""
-
-    def planned_with(multiple: float) -> DpEvent:
-        return replace(plan, noise_multiplier=plan.noise_multiplier * multiple).event
-
-    def deltas_with(multiple: float) -> tuple[np.ndarray, np.ndarray]:
-        epsilons = np.linspace(0.0, 2 * plan.epsilon + 2, 200)
-        deltas = deltas_of(planned_with(multiple), epsilons, plan.relation)
-        return epsilons, deltas + (1 + np.exp(epsilons)) * plan.overflow
-
-    _, hits, false_alarms, trials = judged
-    most = noise_bound(hits, false_alarms, trials, confidence, deltas_with)
-    return epsilon_of(planned_with(most), plan.delta_for_queries, "best", plan.relation)
+def _usual_trials(prepared: Prepared, job: Job) -> int:
+    """As many as half a minute allows, unless the model is one that takes what it takes."""
+    if prepared.model.heavy:
+        return HEAVY_TRIALS
+    rows = sum(p.total_steps * (p.slots + 4 * job.parameters) for p in prepared.plans[0])
+    return int(np.clip(_SECONDS / (_OF_TRIAL + _OF_ROW * rows), FEWEST_TRIALS, MOST_TRIALS))
 
 
 def _units(job: Job, records: Records) -> tuple[Any, Any]:

@@ -94,9 +94,9 @@ def make_worlds(
         silos = (*federation.silos[:place], changed, *federation.silos[place + 1 :])
         return replace(federation, silos=silos)
 
-    present = world(_joined(others, unit(canary.y)))
+    present = world(joined(others, unit(canary.y)))
     if plan.relation == "replace-one":
-        absent, absent_plan = world(_joined(others, unit(canary.opposite))), plan
+        absent, absent_plan = world(joined(others, unit(canary.opposite))), plan
     else:
         # Nothing that is public changes; where every record has a slot, there is one fewer.
         slots = last if plan.draw == "every" else plan.slots
@@ -104,7 +104,8 @@ def make_worlds(
     return Worlds(present, absent, plan, absent_plan, unit(canary.y), others, canary.starts)
 
 
-def _joined(others: Records, unit: Records) -> Records:
+def joined(others: Records, unit: Records) -> Records:
+    """The records of both; the subjects of the second come after those of the first."""
     subject = None
     if others.subject is not None and unit.subject is not None:
         subject = np.concatenate([others.subject, unit.subject + others.units])
