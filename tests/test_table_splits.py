@@ -177,6 +177,6 @@ def test_private_runs(tmp_path, cli):
     done = cli("run", "--data", path, "--time-column", "day", *options)
     assert done.exit_code == 0, done.output
     path = tmp_path / "visits.parquet"
-    # Groups differ in size, but not from seed to seed.
+    # Groups differ in size, and so do parts from seed to seed.
     done = cli("run", "--data", path, "--group-column", "family", "--seeds", "2", *options)
     assert done.exit_code == 0, done.output
