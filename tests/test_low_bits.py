@@ -165,7 +165,7 @@ def test_nothing_is_found_in_one_step_of_a_large_model_either(old):
         for run in range(runs):
             stream = Keystream(bytes([world, run % 256, *SECRET[2:]]), bytes(12))
             draw = old_noise if old else rounded_gaussian
-            noise = draw(stream.words(parameters), deviation, stream.read)
+            noise = draw(stream.words(parameters), deviation, lambda _, n, s=stream: s.read(n))
             released = (noise + (moved if world == 0 else 0))[None]
             found.append(score(released, moved, np.zeros(parameters), deviation))
         scores.append(np.array(found))

@@ -72,7 +72,7 @@ def test_the_threshold_is_never_above_the_rate(batch, more):
 def test_coins_fall_at_the_rate_and_by_themselves(batch, records):
     count = 400_000
     thresholds = np.full(count, threshold_of(batch, records))
-    drawn = coins(thresholds, stream(1), stream(2))
+    (drawn,) = coins([thresholds], [stream(1)], [stream(2)])
     q = batch / records
     assert abs(drawn.mean() - q) < 5 * np.sqrt(q * (1 - q) / count)
     pairs = drawn[:-1] & drawn[1:]
@@ -95,7 +95,7 @@ def test_a_coin_is_decided_by_all_its_bits():
 
     def falls(word):
         source = Fixed(word >> 56, word & (2**56 - 1))
-        return bool(coins(np.array([threshold]), source, source)[0])  # type: ignore[arg-type]
+        return bool(coins([np.array([threshold])], [source], [source])[0][0])
 
     assert falls(int(threshold) - 1)
     assert not falls(int(threshold))
@@ -125,10 +125,10 @@ def made(sizes=(40, 90, 700), **options):
     return replace(job_of(prepared), secret=SECRET), federation, prepared.plans[0]
 
 
-def draws_of(job, federation, plans, groups, seed=0, trial=0):
+def draws_of(job, federation, plans, groups, seeds=(0,), trial=0):
     lattices = [silo_lattice(job, plan) for plan in plans]
-    held = [silo.train.units for silo in federation.silos]
-    return ReleaseDraws(SECRET, seed, trial, plans, held, lattices, job.parameters, groups)
+    held = [federation.unit_counts.tolist()] * len(seeds)
+    return ReleaseDraws(SECRET, seeds, trial, plans, held, lattices, job.parameters, groups)
 
 
 def test_padding_and_grouping_change_nothing():
@@ -141,13 +141,32 @@ def test_padding_and_grouping_change_nothing():
     apart = draws_of(job, federation, plans, alone).of_round(2)
     for group, drawn in zip(group_silos(plans, True), together.of_round(2), strict=True):
         for at, place in enumerate(group.members):
-            (own,) = np.split(apart[place].passes.noise, 1)
             steps, slots = plans[place].steps, plans[place].slots
-            np.testing.assert_array_equal(drawn.passes.noise[at][:, :steps], own[0])
-            assert not drawn.passes.noise[at][:, steps:].any()
             np.testing.assert_array_equal(
-                drawn.passes.sample[at][:, :steps, :slots], apart[place].passes.sample[0]
+                drawn.passes.noise[0, at][:, :steps], apart[place].passes.noise[0, 0]
             )
+            assert not drawn.passes.noise[0, at][:, steps:].any()
+            np.testing.assert_array_equal(
+                drawn.passes.sample[0, at][:, :steps, :slots], apart[place].passes.sample[0, 0]
+            )
+
+
+def test_runs_that_are_drawn_together_are_those_drawn_alone():
+    """Seeds side by side, with as many records or not: each has the bytes of its own address."""
+    job, _, plans = made()
+    groups = group_silos(plans, True)
+    lattices = [silo_lattice(job, plan) for plan in plans]
+    held = [[40, 90, 700], [38, 90, 650], [40, 90, 700]]
+
+    def draws(which):
+        own = [held[seed] for seed in which]
+        return ReleaseDraws(SECRET, which, 0, plans, own, lattices, job.parameters, groups)
+
+    together = draws([0, 1, 2]).of_round(1)
+    for seed in range(3):
+        for both, alone in zip(together, draws([seed]).of_round(1), strict=True):
+            np.testing.assert_array_equal(both.passes.noise[seed], alone.passes.noise[0])
+            np.testing.assert_array_equal(both.passes.sample[seed], alone.passes.sample[0])
 
 
 def test_nothing_is_drawn_twice():
@@ -156,11 +175,11 @@ def test_nothing_is_drawn_twice():
     groups = group_silos(plans, True)
     seen, rows = set(), 0
     for seed, trial in ((0, 0), (1, 0), (0, 1)):
-        draws = draws_of(job, federation, plans, groups, seed, trial)
+        draws = draws_of(job, federation, plans, groups, (seed,), trial)
         for number in range(3):
             for group, drawn in zip(groups, draws.of_round(number), strict=True):
                 for at, place in enumerate(group.members):
-                    own = drawn.passes.noise[at][:, : plans[place].steps]
+                    own = drawn.passes.noise[0, at][:, : plans[place].steps]
                     seen.update(row.tobytes() for row in own.reshape(-1, job.parameters))
                     rows += own.shape[0] * own.shape[1]
     assert len(seen) == rows
@@ -177,7 +196,7 @@ def test_batches_are_poisson_in_every_layout():
             sample = drawn.passes.sample
             picked = sample if sample.dtype == bool else sample >= 0
             for at, place in enumerate(group.members):
-                counts[place] += picked[at, :, : plans[place].steps].sum(-1).ravel().tolist()
+                counts[place] += picked[0, at, :, : plans[place].steps].sum(-1).ravel().tolist()
     for place, plan in enumerate(plans):
         q = plan.batch / plan.records
         sizes = np.array(counts[place])
@@ -191,7 +210,7 @@ def test_noise_has_the_planned_deviation():
     drawn = [draws.of_round(number) for number in range(60)]
     for number, group in enumerate(group_silos(plans, True)):
         for at, place in enumerate(group.members):
-            own = [one[number].passes.noise[at][:, : plans[place].steps] for one in drawn]
+            own = [one[number].passes.noise[0, at][:, : plans[place].steps] for one in drawn]
             noise = np.concatenate([part.ravel() for part in own])
             deviation = silo_lattice(job, plans[place]).deviation
             assert stats.kstest(noise / deviation, "norm").pvalue > 1e-4

@@ -20,7 +20,7 @@ def stream(seed=0):
 
 def draws(count, deviation, seed=0):
     words = stream(seed)
-    return rounded_gaussian(words.words(count), deviation, words.read)
+    return rounded_gaussian(words.words(count), deviation, lambda _, more: words.read(more))
 
 
 def test_the_quantile_is_as_exact_as_the_margin_takes_for_granted():
@@ -66,7 +66,7 @@ def test_a_word_falls_into_the_cell_that_it_must(deviation, share, more):
     """The largest size that a word can stand for, in 60 digits, whatever the bits to come."""
     word = int(share * (2**63 - 1)) | 2**40
     (drawn,) = rounded_gaussian(
-        np.array([word << 1 | 1], np.uint64), deviation, lambda count: more[:count]
+        np.array([word << 1 | 1], np.uint64), deviation, lambda _, count: more[:count]
     )
     with mpmath.workdps(60):
 
@@ -89,7 +89,7 @@ def test_where_double_precision_cannot_tell_further_bits_do():
     asked = []
 
     def bits(value):
-        def more(count):
+        def more(_, count):
             asked.append(count)
             return value.to_bytes(8, "little")
 
@@ -102,16 +102,16 @@ def test_where_double_precision_cannot_tell_further_bits_do():
 
 def test_tails_have_no_end():
     """The least of all words: beyond 9 deviations, however far the next bits say."""
-    (near,) = rounded_gaussian(np.array([1], np.uint64), 10.0, lambda n: b"\xff" * n)
-    (far,) = rounded_gaussian(np.array([1], np.uint64), 10.0, lambda n: bytes(7) + b"\x01")
+    (near,) = rounded_gaussian(np.array([1], np.uint64), 10.0, lambda _, n: b"\xff" * n)
+    (far,) = rounded_gaussian(np.array([1], np.uint64), 10.0, lambda _, n: bytes(7) + b"\x01")
     assert 90 <= near < far < 200
 
 
 def test_both_signs_are_as_likely():
     words = stream(3)
     uneven = words.words(1000) | np.uint64(1)
-    plus = rounded_gaussian(uneven, 100.0, stream(4).read)
-    minus = rounded_gaussian(uneven ^ np.uint64(1), 100.0, stream(4).read)
+    plus = rounded_gaussian(uneven, 100.0, lambda _, n: bytes(n))
+    minus = rounded_gaussian(uneven ^ np.uint64(1), 100.0, lambda _, n: bytes(n))
     assert (plus >= 0).all()
     np.testing.assert_array_equal(plus, -minus)
 

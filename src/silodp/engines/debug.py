@@ -110,7 +110,7 @@ class _Random:
                 SiloGroup(np.array([place]), group_silos((plan,), release=True)[0].shape)
                 for place, plan in enumerate(setting.plans)
             ]
-            draws = release_draws_of(job, seed, federation, setting, groups)
+            draws = release_draws_of(job, [seed], [federation], setting, groups)
             # Silo after silo asks for the same round.
             self._of_round = lru_cache(maxsize=1)(draws.of_round)
         else:
@@ -119,7 +119,7 @@ class _Random:
     def drawn(self, shape: PassShape, place: int, number: int) -> Drawn:
         """For the silo at that place."""
         if self._job.release:
-            return drawn_by_host(jax.tree.map(lambda a: a[0], self._of_round(number)[place]))
+            return drawn_by_host(jax.tree.map(lambda a: a[0, 0], self._of_round(number)[place]))
         return drawn_from_key(self._job, shape, self._key, place, jnp.int32(number), self._trial)
 
 

@@ -84,18 +84,18 @@ def drawn_by_host(draws: RoundDraws) -> Drawn:
 
 def release_draws_of(
     job: Job,
-    seed: int,
-    federation: Federation,
+    seeds: Sequence[int],
+    federations: Sequence[Federation],
     setting: Setting,
     groups: Sequence[SiloGroup],
 ) -> ReleaseDraws:
-    """The draws of a run that is a release, for silos in groups as an engine holds them."""
+    """The draws of releases, one a seed, for silos in groups as an engine holds them."""
     return ReleaseDraws(
         job.secret,
-        seed,
+        seeds,
         setting.trial,
         setting.plans,
-        [silo.train.units for silo in federation.silos],
+        [federation.unit_counts.tolist() for federation in federations],
         [silo_lattice(job, plan) for plan in setting.plans],
         job.parameters,
         groups,
@@ -198,8 +198,8 @@ class OneSilo:
         self._personal = jax.jit(self.method.personal)
         if job.release:
             group = SiloGroup(np.zeros(1, int), shape)
-            draws = release_draws_of(job, seed, alone, setting, [group])
-            self._random = lambda number: jax.tree.map(lambda a: a[0], draws.of_round(number)[0])
+            draws = release_draws_of(job, [seed], [alone], setting, [group])
+            self._random = lambda number: jax.tree.map(lambda a: a[0, 0], draws.of_round(number)[0])
         else:
             key = jnp.asarray(run_key(seed, b""))
             self._random = lambda number: key

@@ -250,24 +250,16 @@ class _HostDraws:
     def reseed(self, seeds: Sequence[int]) -> None:
         """From now on draws for these."""
         self._draws = [
-            [
-                release_draws_of(self._job, seed, federation, setting, self._groups)
-                for setting in self._settings
-            ]
-            for seed, federation in zip(seeds, self._federations, strict=True)
+            release_draws_of(self._job, seeds, self._federations, setting, self._groups)
+            for setting in self._settings
         ]
 
     def of_rounds(self, start: int, stop: int) -> tuple[RoundDraws, ...]:
         """Of each group: leaves are [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
 
         def of_round(number: int) -> list[RoundDraws]:
-            by_run = [[one.of_round(number) for one in row] for row in self._draws]
-
-            def of_group(place: int) -> RoundDraws:
-                rows = [_stacked([own[place] for own in row], axis=1) for row in by_run]
-                return _stacked(rows, axis=0)
-
-            return [of_group(place) for place in range(len(self._groups))]
+            by_setting = [own.of_round(number) for own in self._draws]
+            return [_stacked(of_group, axis=2) for of_group in zip(*by_setting, strict=True)]
 
         drawn = [of_round(number) for number in range(start, stop)]
         empty = [jax.tree.map(np.zeros_like, group) for group in drawn[0]]

@@ -7,6 +7,7 @@ the threshold, which is once in 256 times.
 """
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -19,21 +20,29 @@ def threshold_of(batch: int, records: int) -> np.uint64:
     return np.uint64(math.floor(Fraction(batch, records) * 2**64))
 
 
-def coins(thresholds: np.ndarray, first: Keystream, refined: Keystream) -> np.ndarray:
-    """Which records are drawn.
+def coins(
+    thresholds: Sequence[np.ndarray], first: Sequence[Keystream], refined: Sequence[Keystream]
+) -> list[np.ndarray]:
+    """Which records are drawn, in each of several runs: bool [n] of each.
 
     Args:
-      thresholds: uint64 [n], of each coin.
-      first: where first bytes come from.
+      thresholds: of each run, uint64 [n] of its coins.
+      first: where first bytes come from, of each run.
       refined: where the other bytes come from.
     """
-    top = (thresholds >> np.uint64(56)).astype(np.uint8)
-    byte = first.bytes_of(len(thresholds))
+    ends = np.cumsum([len(own) for own in thresholds])
+    joined = np.concatenate(thresholds)
+    byte = np.concatenate(
+        [stream.bytes_of(len(own)) for stream, own in zip(first, thresholds, strict=True)]
+    )
+    top = (joined >> np.uint64(56)).astype(np.uint8)
     drawn = byte < top
     (undecided,) = np.nonzero(byte == top)
-    rest = refined.words(len(undecided)) >> np.uint64(8)
-    drawn[undecided] = rest < (thresholds[undecided] & np.uint64(2**56 - 1))
-    return drawn
+    counts = np.diff(np.searchsorted(undecided, ends), prepend=0)
+    words = [stream.words(int(count)) for stream, count in zip(refined, counts, strict=True)]
+    rest = np.concatenate(words) >> np.uint64(8)
+    drawn[undecided] = rest < (joined[undecided] & np.uint64(2**56 - 1))
+    return np.split(drawn, ends[:-1])
 
 
 def packed(drawn: np.ndarray, slots: int) -> np.ndarray:

@@ -166,7 +166,8 @@ class HostRandom:
     def rounded_gaussian(self, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
         """Whole numbers with the probabilities of a rounded Gaussian: int64 of that shape."""
         words = self._stream.words(math.prod(shape))
-        return rounded_gaussian(words, deviation, self._stream.read).reshape(shape)
+        drawn = rounded_gaussian(words, deviation, lambda _, count: self._stream.read(count))
+        return drawn.reshape(shape)
 
     def uniform(self) -> float:
         """From 0 to below 1, of 53 bits."""

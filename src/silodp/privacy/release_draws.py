@@ -15,7 +15,7 @@ import numpy as np
 
 from silodp.errors import SilodpError
 from silodp.privacy.coins import coins, packed, shuffled, threshold_of
-from silodp.privacy.keystream import key_of, pass_stream
+from silodp.privacy.keystream import Keystream, Purpose, key_of, pass_stream
 from silodp.privacy.lattice import Lattice
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.randomness import PassRandomness
@@ -30,8 +30,8 @@ class RoundDraws(NamedTuple):
     """What is random for the silos of a group in one round.
 
     Attributes:
-      passes: samples (see `training.PassShape`) and noise in grains, [silos, passes, ...].
-      select: words for a selection, uint32 [silos, MOST_CANDIDATES, 2]; none if none is asked for.
+      passes: samples (see `training.PassShape`) and noise in grains, [seeds, silos, passes, ...].
+      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 if none is asked.
     """
 
     passes: PassRandomness
@@ -56,111 +56,132 @@ class SiloGroup(NamedTuple):
 
 
 class ReleaseDraws:
-    """The draws of one run, for silos that are held in groups."""
+    """The draws of runs of one setting, one a seed, for silos that are held in groups."""
 
     def __init__(
         self,
         secret: bytes,
-        seed: int,
+        seeds: Sequence[int],
         trial: int,
         plans: Sequence[SiloPlan],
-        held: Sequence[int],
+        held: Sequence[Sequence[int]],
         lattices: Sequence[Lattice],
         parameters: int,
         groups: Sequence[SiloGroup],
     ):
-        """The draws of one run.
+        """The draws of these runs.
 
         Args:
-          secret: of the run, 32 bytes.
-          seed: of the run.
+          secret: of the runs, 32 bytes.
+          seeds: of the runs.
           trial: of a silo that tries several hyperparameters.
           plans: of all silos.
-          held: how many records (or subjects) each has for training.
+          held: of each run, how many records (or subjects) each silo has for training.
           lattices: of the silos; a deviation of 0 is no noise.
           parameters: numbers in the model.
           groups: as the engine holds the silos.
         """
-        self._key = key_of(secret, "release", seed, trial)
+        self._keys = [key_of(secret, "release", seed, trial) for seed in seeds]
         self._plans, self._held, self._groups = plans, held, groups
         self._parameters = parameters
         self._deviations = np.repeat(
             [lattice.deviation for lattice in lattices],
             [plan.steps * parameters for plan in plans],
         )
-        by_coin = [plan.draw != "shuffle" and plan.batch < plan.records for plan in plans]
-        sizes = [
-            plan.steps * count if tossed else 0
-            for plan, count, tossed in zip(plans, held, by_coin, strict=True)
-        ]
+        self._coins = [[_coins_of(*pair) for pair in zip(plans, own, strict=True)] for own in held]
         thresholds = [
-            threshold_of(plan.batch, plan.records) if tossed else np.uint64(0)
-            for plan, tossed in zip(plans, by_coin, strict=True)
+            threshold_of(plan.batch, plan.records) if plan.batch < plan.records else np.uint64(0)
+            for plan in plans
         ]
-        self._thresholds = np.repeat(np.array(thresholds, np.uint64), sizes)
-        self._coin_ends = np.cumsum(sizes)[:-1]
+        # Seeds with as many records share their thresholds.
+        known: dict[tuple[int, ...], np.ndarray] = {}
+        self._thresholds = [
+            known.setdefault(tuple(own), np.repeat(np.array(thresholds, np.uint64), own))
+            for own in self._coins
+        ]
         # Which rows of all steps' noise, silo after silo, are those of a group, and where in it.
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
 
     def of_round(self, number: int) -> list[RoundDraws]:
-        """Of each group, in the round of that number."""
+        """Of each group, in the round of that number: leaves are [seeds, silos, ...]."""
         schedule = self._plans[0].schedule
         passes = [self._pass(number, asked) for asked in range(schedule.train)]
-        selections = self._selections(number) if number < schedule.select_rounds else None
+        shape = (len(self._keys), len(self._plans), MOST_CANDIDATES, 2)
+        selections = np.zeros(shape, np.uint32)
+        if number < schedule.select_rounds:
+            words = self._words(number, 0, "selection", shape[1] * shape[2])
+            selections = words.view(np.uint32).reshape(shape)
         drawn = []
         for place, group in enumerate(self._groups):
             samples, noises = zip(*(one[place] for one in passes), strict=True)
-            several = PassRandomness(np.stack(samples, axis=1), np.stack(noises, axis=1))
-            if selections is None:
-                words = np.zeros((len(group.members), MOST_CANDIDATES, 2), np.uint32)
-            else:
-                words = selections[group.members]
-            drawn.append(RoundDraws(several, words))
+            several = PassRandomness(np.stack(samples, axis=2), np.stack(noises, axis=2))
+            drawn.append(RoundDraws(several, selections[:, group.members]))
         return drawn
 
+    def _streams(self, number: int, asked: int, purpose: Purpose) -> list[Keystream]:
+        """Of each seed."""
+        return [pass_stream(key, number, asked, purpose) for key in self._keys]
+
+    def _words(self, number: int, asked: int, purpose: Purpose, count: int) -> np.ndarray:
+        """So many words for each seed, uint64, one after the other."""
+        streams = self._streams(number, asked, purpose)
+        return np.concatenate([stream.words(count) for stream in streams])
+
     def _pass(self, number: int, asked: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Samples and noise of one pass, for each group."""
+        """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
         samples = self._samples(number, asked)
         noise = self._noise(number, asked)
         drawn = []
         for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
-            own = np.zeros((len(group.members) * group.shape.steps, self._parameters), np.int32)
-            own[places] = noise[rows]
-            drawn.append(
-                (
-                    _padded([samples[member] for member in group.members], group.shape),
-                    own.reshape(len(group.members), group.shape.steps, self._parameters),
-                )
-            )
+            silos, steps = len(group.members), group.shape.steps
+            own = np.zeros((len(self._keys), silos * steps, self._parameters), np.int32)
+            own[:, places] = noise[:, rows]
+            chosen = [[of_seed[member] for member in group.members] for of_seed in samples]
+            drawn.append((_padded(chosen, group.shape), own.reshape(len(own), silos, steps, -1)))
         return drawn
 
-    def _samples(self, number: int, asked: int) -> list[np.ndarray]:
-        """Of each silo: which records are drawn in each step, or their numbers."""
-        stream = pass_stream(self._key, number, asked, "sample")
-        refined = pass_stream(self._key, number, asked, "sample refined")
-        tossed = np.split(coins(self._thresholds, stream, refined), self._coin_ends)
-        samples = []
-        for plan, count, own in zip(self._plans, self._held, tossed, strict=True):
+    def _samples(self, number: int, asked: int) -> list[list[np.ndarray]]:
+        """Of each seed and silo: which records are drawn in each step, or their numbers."""
+        streams = self._streams(number, asked, "sample")
+        refined = self._streams(number, asked, "sample refined")
+        tossed = coins(self._thresholds, streams, refined)
+
+        def of_silo(plan: SiloPlan, held: int, own: np.ndarray, stream: Keystream) -> np.ndarray:
             if plan.draw == "shuffle":
-                samples.append(shuffled(count, plan.records, plan.batch, plan.epochs, stream))
-                continue
-            drawn = own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, count), bool)
-            samples.append(packed(drawn, plan.slots) if plan.draw == "gaps" else drawn)
-        return samples
+                return shuffled(held, plan.records, plan.batch, plan.epochs, stream)
+            drawn = own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, held), bool)
+            return packed(drawn, plan.slots) if plan.draw == "gaps" else drawn
+
+        return [
+            [
+                of_silo(plan, count, part, stream)
+                for plan, count, part in zip(
+                    self._plans, held, np.split(own, np.cumsum(sizes)[:-1]), strict=True
+                )
+            ]
+            for held, own, sizes, stream in zip(
+                self._held, tossed, self._coins, streams, strict=True
+            )
+        ]
 
     def _noise(self, number: int, asked: int) -> np.ndarray:
-        """In grains, of all steps of all silos: int32 [steps, parameters]."""
-        words = pass_stream(self._key, number, asked, "noise").words(len(self._deviations))
-        refined = pass_stream(self._key, number, asked, "noise refined")
-        drawn = rounded_gaussian(words, self._deviations, refined.read)
+        """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
+        count, seeds = len(self._deviations), len(self._keys)
+        refined = self._streams(number, asked, "noise refined")
+        drawn = rounded_gaussian(
+            self._words(number, asked, "noise", count),
+            np.tile(self._deviations, seeds),
+            lambda place, more: refined[place // count].read(more),
+        )
         # Modulo 2^32, as sums are: see `lattice`.
-        return drawn.astype(np.int32).reshape(-1, self._parameters)
+        return drawn.astype(np.int32).reshape(seeds, -1, self._parameters)
 
-    def _selections(self, number: int) -> np.ndarray:
-        stream = pass_stream(self._key, number, 0, "selection")
-        words = stream.words(len(self._plans) * MOST_CANDIDATES).view(np.uint32)
-        return words.reshape(len(self._plans), MOST_CANDIDATES, 2)
+
+def _coins_of(plan: SiloPlan, held: int) -> int:
+    """Coins that a pass of the silo takes: none where all records are in each batch."""
+    tossed = plan.draw != "shuffle" and plan.batch < plan.records
+    return plan.steps * held if tossed else 0
 
 
 def _noise_rows(
@@ -172,11 +193,12 @@ def _noise_rows(
     return np.concatenate(rows), np.concatenate(places)
 
 
-def _padded(samples: Sequence[np.ndarray], shape: PassShape) -> np.ndarray:
-    """[silos, steps, slots]: flags (False in empty slots), or numbers of records (-1)."""
-    flags = samples[0].dtype == bool
-    empty = False if flags else -1
-    padded = np.full((len(samples), shape.steps, shape.slots), empty, samples[0].dtype)
-    for place, own in enumerate(samples):
-        padded[place, : own.shape[0], : own.shape[1]] = own
+def _padded(samples: Sequence[Sequence[np.ndarray]], shape: PassShape) -> np.ndarray:
+    """[seeds, silos, steps, slots]: flags (False in empty slots), or numbers of records (-1)."""
+    kind = samples[0][0].dtype
+    size = (len(samples), len(samples[0]), shape.steps, shape.slots)
+    padded = np.full(size, False if kind is np.dtype(bool) else -1, kind)
+    for of_seed, filled in zip(samples, padded, strict=True):
+        for own, place in zip(of_seed, filled, strict=True):
+            place[: own.shape[0], : own.shape[1]] = own
     return padded

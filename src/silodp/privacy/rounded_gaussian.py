@@ -22,6 +22,7 @@ the quantile by less than 2^-51. Together less than 2^-43.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mpmath
@@ -33,8 +34,8 @@ _MARGIN = 2.0**-43
 # Draws at a time: what fits a processor's cache.
 _BLOCK = 1 << 15
 
-# So many further random bytes.
-MoreBytes = Callable[[int], bytes]
+# The place of a draw, and a number: so many further random bytes for that draw.
+MoreBytes = Callable[[int, int], bytes]
 
 
 def rounded_gaussian(
@@ -58,7 +59,10 @@ def rounded_gaussian(
         unsure.append(start + np.flatnonzero(doubtful))
     for place in np.concatenate(unsure) if unsure else ():
         drawn[place] = _by_many_digits(
-            int(words[place]) >> 1, float(deviations[place]), int(drawn[place]), more_bytes
+            int(words[place]) >> 1,
+            float(deviations[place]),
+            int(drawn[place]),
+            partial(more_bytes, int(place)),
         )
     return np.where(words & np.uint64(1), drawn, -drawn)
 
@@ -75,7 +79,9 @@ def _by_double_precision(words: np.ndarray, deviation: np.ndarray) -> tuple[np.n
     return size, (to_the_middle <= _MARGIN * deviation) | (quantile > _FAR)
 
 
-def _by_many_digits(bits: int, deviation: float, guess: int, more_bytes: MoreBytes) -> int:
+def _by_many_digits(
+    bits: int, deviation: float, guess: int, more_bytes: Callable[[int], bytes]
+) -> int:
     """The size whose cell holds U, of which 63 bits are given; `guess` is near it."""
     count = 64  # U = bits / 2^count: the first of them is 0, since U is below 1/2
     while True:
