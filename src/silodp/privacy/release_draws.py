@@ -197,7 +197,7 @@ def _padded(samples: Sequence[Sequence[np.ndarray]], shape: PassShape) -> np.nda
     """[seeds, silos, steps, slots]: flags (False in empty slots), or numbers of records (-1)."""
     kind = samples[0][0].dtype
     size = (len(samples), len(samples[0]), shape.steps, shape.slots)
-    padded = np.full(size, False if kind is np.dtype(bool) else -1, kind)
+    padded = np.full(size, False if kind.kind == "b" else -1, kind)
     for of_seed, filled in zip(samples, padded, strict=True):
         for own, place in zip(of_seed, filled, strict=True):
             place[: own.shape[0], : own.shape[1]] = own
