@@ -189,9 +189,8 @@ def epsilon_text(result: "Result") -> str:
         return "none (not private)"
     low, high = min(spent), max(spent)
     text = f"{high:.3g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.3g} to {high:.3g}"
-    if result.unproven:
-        return f"{text} (not proven)"
-    return f"{text} (experiment)" if result.experiment else text
+    # That a run is an experiment is said below, once for all: it is no matter of this number.
+    return f"{text} (not proven)" if result.unproven else text
 
 
 def demo(
