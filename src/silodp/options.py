@@ -116,7 +116,9 @@ class RunOptions:
         1.0, "Where a record's squared error is clipped in noisy metrics and trials' scores."
     )
     entropy: Entropy | None = _option(
-        None, "Of noise: seed (repeatable), or os (secret; always with --ledger)."
+        None,
+        "Source of noise: seed (repeatable, fast: an experiment) or os (secret and exact: a release; "
+        "always with --ledger).",
     )
     regulariser: Regulariser | None = _option(
         None,
