@@ -117,7 +117,7 @@ class RunOptions:
     )
     entropy: Entropy | None = _option(
         None,
-        "Source of noise: seed (repeatable, fast: an experiment) or os (secret and exact: a release; "
+        "Source of noise: seed (repeatable, fast: an experiment) or os (secret, exact: a release; "
         "always with --ledger).",
     )
     regulariser: Regulariser | None = _option(
