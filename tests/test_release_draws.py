@@ -1,6 +1,8 @@
 """What the host draws for a release: batches, noise and words, each with its own address."""
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,8 +13,15 @@ from scipy import stats
 
 import silodp
 from silodp.engines.layout import group_silos, silo_lattice
-from silodp.privacy.coins import coins, packed, shuffled, threshold_of
 from silodp.privacy.keystream import Keystream, key_of, pass_stream
+from silodp.privacy.poisson_batches import (
+    DrawnCounts,
+    _below,
+    coins,
+    shuffled,
+    subsets,
+    threshold_of,
+)
 from silodp.privacy.randomness import HostRandom
 from silodp.privacy.release_draws import ReleaseDraws, SiloGroup
 from silodp.runs import job_of
@@ -103,10 +112,70 @@ def test_a_coin_is_decided_by_all_its_bits():
     assert not falls(2**64 - 1)
 
 
-def test_drawn_records_take_the_first_slots():
-    drawn = np.array([[True, False, True, True], [False, False, False, False]])
-    assert packed(drawn, 3).tolist() == [[0, 2, 3], [-1, -1, -1]]
-    assert packed(drawn, 2).tolist() == [[0, 2], [-1, -1]]  # what does not fit is paid for
+@pytest.mark.parametrize(("held", "batch", "records"), [(300, 20, 300), (37, 4, 40), (9, 1, 8)])
+def test_counts_are_binomial(held, batch, records):
+    """The ends of the binomial's cells, in 128 bits, against fractions; and what is drawn."""
+    found = DrawnCounts(held, batch, records, held)
+    rate, below = Fraction(batch, records), Fraction(0)
+    ends = [(int(h) << 64) + int(w) for h, w in zip(found._high, found._low, strict=True)]
+    for count, end in enumerate(ends):
+        below += math.comb(held, count) * rate**count * (1 - rate) ** (held - count)
+        assert abs(Fraction(end, 2**128) - below) < Fraction(1, 2**120)
+    drawn = found.draw(stream(3).words(40_000), stream(4))
+    assert drawn.mean() == pytest.approx(held * batch / records, rel=0.02)
+    assert drawn.var() == pytest.approx(held * float(rate * (1 - rate)), rel=0.04)
+
+
+def test_a_count_on_the_edge_is_decided_by_further_bits():
+    found = DrawnCounts(5, 1, 3, 5)
+
+    class Next:
+        def __init__(self, word):
+            self.word = word
+
+        def words(self, count):
+            return np.array([self.word], np.uint64)
+
+    edge, low = found._high[2:3], int(found._low[2])
+    assert found.draw(edge, Next(low - 1)).tolist() == [2]
+    assert found.draw(edge, Next(low)).tolist() == [3]
+    assert found.draw(edge - np.uint64(1), None).tolist() == [2]
+
+
+def test_more_than_fit_are_cut_off():
+    counts = DrawnCounts(50, 25, 50, 10).draw(stream(5).words(100), stream(6))
+    assert counts.max() == 10
+
+
+@pytest.mark.parametrize(("held", "count"), [(6, 3), (40, 39), (5000, 2)])
+def test_every_set_of_so_many_records_is_as_likely(held, count):
+    steps = 6000
+    rows = subsets(np.full(steps, count), held, 50, stream(held))
+    assert ((rows >= 0).sum(1) == count).all()
+    assert (rows[:, count:] == -1).all()
+    assert all(len(set(row[:count])) == count for row in rows.tolist())
+    seen = np.bincount(rows[rows >= 0], minlength=held)
+    if held < 100:
+        assert stats.chisquare(seen).pvalue > 1e-4
+    if held == 6:  # each of the twenty sets
+        sets = {}
+        for row in np.sort(rows[:, :3], axis=1).tolist():
+            sets[tuple(row)] = sets.get(tuple(row), 0) + 1
+        assert stats.chisquare(list(sets.values())).pvalue > 1e-4
+        assert len(sets) == 20
+
+
+def test_without_records_nothing_is_drawn():
+    assert (subsets(np.zeros(3, int), 0, 4, stream()) == -1).all()
+    assert DrawnCounts(0, 2, 9, 4).draw(stream().words(5), stream(1)).tolist() == [0] * 5
+
+
+def test_numbers_below_a_limit_are_even_to_the_last():
+    """All that a word of 64 bits could do for a limit that does not divide 2^64: scaled down."""
+    words = np.array([0, 1, 2**63, 2**64 - 1], np.uint64)
+    assert _below(3, words).tolist() == [-1, 0, 1, 2]  # 0 would make the first likelier
+    many = _below(7, stream(9).words(70_000))
+    assert stats.chisquare(np.bincount(many, minlength=7)).pvalue > 1e-4
 
 
 def test_shuffled_batches_part_the_records():

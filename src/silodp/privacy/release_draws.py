@@ -1,8 +1,8 @@
 """All that is random in a release, round by round, drawn on the host.
 
-Batches (`coins`), noise (`rounded_gaussian`) and the words of selections come from `keystream`s of
-the run's secret, and go into the compiled program as they are: nothing that protects a record is
-worked out in single precision.
+Batches (`poisson_batches`), noise (`rounded_gaussian`) and the words of selections come from
+`keystream`s of the run's secret, and go into the compiled program as they are: nothing that
+protects a record is worked out in single precision.
 
 The bytes of a round belong to the silos in the federation's order, each as many as it needs: how an
 engine pads and groups them changes nothing.
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from silodp.errors import SilodpError
-from silodp.privacy.coins import coins, packed, shuffled, threshold_of
 from silodp.privacy.keystream import Keystream, Purpose, key_of, pass_stream
 from silodp.privacy.lattice import Lattice
 from silodp.privacy.plan import SiloPlan
+from silodp.privacy.poisson_batches import DrawnCounts, coins, shuffled, subsets, threshold_of
 from silodp.privacy.randomness import PassRandomness
 from silodp.privacy.rounded_gaussian import rounded_gaussian
 from silodp.privacy.training import PassShape
@@ -99,6 +99,12 @@ class ReleaseDraws:
             known.setdefault(tuple(own), np.repeat(np.array(thresholds, np.uint64), own))
             for own in self._coins
         ]
+        self._counts = {
+            (plan.silo, count): DrawnCounts(count, plan.batch, plan.records, plan.slots)
+            for own in held
+            for plan, count in zip(plans, own, strict=True)
+            if plan.draw == "gaps"
+        }
         # Which rows of all steps' noise, silo after silo, are those of a group, and where in it.
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
@@ -147,23 +153,24 @@ class ReleaseDraws:
         refined = self._streams(number, asked, "sample refined")
         tossed = coins(self._thresholds, streams, refined)
 
-        def of_silo(plan: SiloPlan, held: int, own: np.ndarray, stream: Keystream) -> np.ndarray:
+        def of_silo(
+            plan: SiloPlan, held: int, own: np.ndarray, stream: Keystream, more: Keystream
+        ) -> np.ndarray:
             if plan.draw == "shuffle":
                 return shuffled(held, plan.records, plan.batch, plan.epochs, stream)
-            drawn = own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, held), bool)
-            return packed(drawn, plan.slots) if plan.draw == "gaps" else drawn
+            if plan.draw == "gaps":
+                counts = self._counts[plan.silo, held].draw(stream.words(plan.steps), more)
+                return subsets(counts, held, plan.slots, stream)
+            return own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, held), bool)
 
-        return [
-            [
-                of_silo(plan, count, part, stream)
-                for plan, count, part in zip(
-                    self._plans, held, np.split(own, np.cumsum(sizes)[:-1]), strict=True
-                )
-            ]
-            for held, own, sizes, stream in zip(
-                self._held, tossed, self._coins, streams, strict=True
-            )
-        ]
+        samples = []
+        for held, own, sizes, stream, more in zip(
+            self._held, tossed, self._coins, streams, refined, strict=True
+        ):
+            parts = np.split(own, np.cumsum(sizes)[:-1])
+            both = zip(self._plans, held, parts, strict=True)
+            samples.append([of_silo(plan, count, part, stream, more) for plan, count, part in both])
+        return samples
 
     def _noise(self, number: int, asked: int) -> np.ndarray:
         """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
@@ -180,8 +187,7 @@ class ReleaseDraws:
 
 def _coins_of(plan: SiloPlan, held: int) -> int:
     """Coins that a pass of the silo takes: none where all records are in each batch."""
-    tossed = plan.draw != "shuffle" and plan.batch < plan.records
-    return plan.steps * held if tossed else 0
+    return plan.steps * held if plan.draw == "every" and plan.batch < plan.records else 0
 
 
 def _noise_rows(
