@@ -16,6 +16,7 @@ from silodp import Federation, Records, Silo, advise, theory
 from silodp.advice import bands
 from silodp.privacy.accounting import epsilon_of
 from silodp.privacy.ledger import ledger_paths, read_path
+from silodp.privacy.randomness import HostRandom
 from silodp.privacy.spending import account_of, remaining
 from silodp.privacy.statistics import (
     LABEL_SENSITIVITY,
@@ -255,7 +256,7 @@ def test_noise_is_really_there_and_of_the_promised_size():
     noise = one.releases[0].noise_multiplier
     assert epsilon_of(gaussian_event(noise, 1), 1e-4) <= 0.5
     assert noise == pytest.approx(get_sigma_gaussian(0.5, 1e-4), rel=1e-3)
-    labels, rng = np.full((50, 2), 0.5), np.random.default_rng(0)
+    labels, rng = np.full((50, 2), 0.5), HostRandom(0, b"", "test")
     drawn = [noisy_label_moments(labels, 50, 3.0, rng) for _ in range(3000)]
     for values in (np.array([mean[0] for mean, _ in drawn]), np.array([s for _, s in drawn])):
         assert values.mean() == pytest.approx(0.5, abs=0.01)

@@ -17,7 +17,8 @@ def test_the_demo_shows_what_it_is_for(tmp_path):
     assert best.mean < min(local.mean, fedavg.mean) - best.std / len(best.test["per_seed"]) ** 0.5
     assert picture.read_bytes().startswith(b"\x89PNG")
     for result in (local, fedavg, best, ours):
-        assert result.proven
+        assert result.unproven == []
+        assert result.experiment
         written = json.loads((tmp_path / result.method / "result.json").read_text())
         assert written["test"]["mean"] == result.mean
         for number, silo in enumerate(result.privacy):

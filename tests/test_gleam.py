@@ -63,7 +63,7 @@ def test_private_run(tmp_path, cli):
     assert done.exit_code == 0, done.stderr
     privacy = json.loads((out / "result.json").read_text())["privacy"]
     assert [silo["silo"] for silo in privacy] == ["wearer-001", "wearer-002"]
-    assert all(silo["proven"] and silo["delta"] == 1e-4 for silo in privacy)
+    assert all(not silo["unproven"] and silo["delta"] == 1e-4 for silo in privacy)
 
 
 def test_defaults_are_the_papers():

@@ -72,7 +72,7 @@ def test_it_is_run_by_name_from_the_command_line(command, package, tmp_path):
     assert "mixture (alpha 0.7)" in done.stdout
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["options"]["method_options"] == "alpha=0.7"
-    assert all(silo["proven"] for silo in result["privacy"])
+    assert all(silo["unproven"] == [] for silo in result["privacy"])
 
 
 def test_methods_lists_it_and_shows_what_is_broken(package, cli, monkeypatch):

@@ -207,7 +207,7 @@ def test_a_step_too_many(monkeypatch):
     group_silos = layout.group_silos
     for module in ("silodp.engines.simulation", "silodp.engines.one_silo"):
         monkeypatch.setattr(f"{module}.group_data", longer)
-        monkeypatch.setattr(f"{module}.group_silos", lambda plans: shaped(group_silos(plans)))
+        monkeypatch.setattr(f"{module}.group_silos", lambda *args: shaped(group_silos(*args)))
     caught(check_all_that_is_done_is_charged, monkeypatch)
     caught(check_noise_is_that_of_the_planned_steps)
     jax.clear_caches()
