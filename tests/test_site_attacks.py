@@ -106,10 +106,14 @@ def test_two_proposals_whose_jobs_have_one_name(tmp_path, site, monkeypatch):
 
 def test_a_round_that_failed_is_over(tmp_path):
     """Told something else, it would draw the noise that its failure told of."""
-    agreed = proposal(method="mrmtl", rounds=3, lam=1e3)
+    agreed = proposal(method="mrmtl", rounds=3, lam=1e15)
     folder = make_sites(tmp_path, agreed)["north"]
     request = first_request(tmp_path, agreed)
-    huge = replace(request, arrays=[np.full_like(a, 3e38) for a in request.arrays])
+    (beyond,) = asked(
+        folder, replace(request, arrays=[np.full_like(a, 3e38) for a in request.arrays])
+    )
+    assert "too large" in beyond.reason  # before any record is used: the round can still be asked
+    huge = replace(request, arrays=[np.full_like(a, 1e18) for a in request.arrays])
     replies = asked(folder, huge, request)
     replies += asked(folder, request)
     for reply in replies:
