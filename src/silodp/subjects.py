@@ -22,7 +22,12 @@ from silodp.federation import Records
 from silodp.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
 from silodp.models import RESIDUAL_OF, Features, Model, Params, gradient_of_one
 from silodp.steady import apart
-from silodp.whole_sums import WholeSum, linear_block_whole_sum, one_by_one_whole_sum
+from silodp.whole_sums import (
+    WholeSum,
+    in_a_loop,
+    linear_block_whole_sum,
+    one_by_one_whole_sum,
+)
 
 
 def largest_subject(records: Records) -> int:
@@ -134,7 +139,8 @@ def _whole_sum(model: Model) -> WholeSum:
             return jax.tree.map(added, total, gradient), None
 
         zero = jax.tree.map(jnp.zeros_like, params)
-        return jax.lax.scan(add, zero, (block["records"], y, block["weight"]))[0]
+        rows = in_a_loop((block["records"], y, block["weight"]))
+        return jax.lax.scan(add, zero, rows)[0]
 
     return one_by_one_whole_sum(of_subject)
 
