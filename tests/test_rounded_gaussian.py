@@ -122,3 +122,10 @@ def test_low_bits_of_fine_noise_are_uniform():
     for modulus in (2, 8, 32, 128):
         assert stats.chisquare(np.bincount(drawn % modulus)).pvalue > 1e-4
     assert stats.kstest(drawn / 2.0e6, "norm").pvalue > 1e-3
+
+
+def test_without_a_deviation_there_is_no_noise_however_far_out_a_word_lies():
+    """Silos without privacy take words as well, one in two million of them far out in a tail."""
+    words = np.array([0, 1, 2, 2**63, 2**64 - 1], np.uint64)
+    drawn = rounded_gaussian(words, 0.0, lambda count: bytes(count))
+    np.testing.assert_array_equal(drawn, 0)
