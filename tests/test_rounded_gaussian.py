@@ -64,7 +64,7 @@ def test_probabilities_are_those_of_the_cells(deviation):
 )
 def test_a_word_falls_into_the_cell_that_it_must(deviation, share, more):
     """The largest size that a word can stand for, in 60 digits, whatever the bits to come."""
-    word = int(share * (2**63 - 1)) | 2**40
+    word = min(int(share * 2**63), 2**63 - 1) | 2**40
     (drawn,) = rounded_gaussian(
         np.array([word << 1 | 1], np.uint64), deviation, lambda count: more[:count]
     )
