@@ -61,6 +61,9 @@ class Answers:
             job.begin(self._silo.method, jnp.zeros(2, jnp.uint32), 0)[0]
         ))  # fmt: skip
 
+    def move(self, by):
+        self._zero = jax.tree.map(lambda leaf: leaf + np.float32(by), self._zero)
+
     def of_rounds(self, numbers):
         sums = []
         for number in numbers:
@@ -115,6 +118,15 @@ def score(released, with_canary, without, deviation):
     ratio = np.log(width_of(released - with_canary, deviation))
     ratio -= np.log(width_of(released - without, deviation))
     return ratio.sum(axis=(-2, -1))
+
+
+def test_another_question_never_gets_the_same_noise():
+    """A silo that is asked a round again, from another model, must not answer with its noise."""
+    answers = Answers(worlds()[0])
+    first, again = answers.of_rounds([5, 5])
+    np.testing.assert_array_equal(first, again)
+    answers.move(2.0**-40)  # so little that gradients are the same, but for a grain or two
+    assert np.abs(answers.of_rounds([5])[0] - first).min() > 100
 
 
 @pytest.fixture

@@ -110,3 +110,34 @@ def test_subjects_are_released():
     result = silodp.run(federation=federation, method="local", **(COMMON | {"batch_size": 8}))
     assert result.proven
     assert result.privacy[0]["unit"] == "subject"
+
+
+def test_settings_of_one_release_share_no_noise():
+    """One noise at two scales could be taken off: from two sums of one step, the sum itself."""
+    rng = np.random.default_rng(0)
+    records = silodp.Records(rng.normal(size=(40, 5)), rng.normal(size=40))
+    federation = silodp.Federation("one", (silodp.Silo("s", records, records),), "regression")
+    one_step = {"method": "local", "rounds": 1, "batch_size": 40, "lr": 1.0, "clip": 1.0}
+    results = silodp.sweep(
+        federation=federation, epsilon=[1.0, 2.0], delta=1e-3, entropy="os", keep_models=True,
+        **one_step,
+    )  # fmt: skip
+    scales = [result.privacy[0]["noise_multiplier"] for result in results]
+    sums = [-40 * np.asarray(result.models, np.float64).ravel() for result in results]
+    solved = (scales[1] * sums[0] - scales[0] * sums[1]) / (scales[1] - scales[0])
+    gradients = np.c_[records.x, np.ones(40)] * -records.y[:, None]
+    gradients /= np.maximum(1, np.linalg.norm(gradients, axis=1, keepdims=True))
+    # Two noises that have nothing to do with each other are far from the sum.
+    assert np.linalg.norm(solved - gradients.sum(axis=0)) > scales[1]
+
+
+def test_metrics_of_settings_of_one_release_share_no_noise():
+    rng = np.random.default_rng(0)
+    records = silodp.Records(rng.normal(size=(40, 5)), rng.normal(size=40))
+    federation = silodp.Federation("one", (silodp.Silo("s", records, records),), "regression")
+    common = {"method": "local", "rounds": 1, "batch_size": 40, "clip": 1.0, "entropy": "os"}
+    # Without a learning rate, models are equal: what differs between their metrics is noise.
+    first, second = silodp.sweep(
+        federation=federation, lr=[1e-30, 2e-30], epsilon=3, delta=1e-3, metric_share=0.1, **common
+    )
+    assert first.per_silo[0]["mean"] != second.per_silo[0]["mean"]

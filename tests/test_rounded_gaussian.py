@@ -64,7 +64,7 @@ def test_probabilities_are_those_of_the_cells(deviation):
 )
 def test_a_word_falls_into_the_cell_that_it_must(deviation, share, more):
     """The largest size that a word can stand for, in 60 digits, whatever the bits to come."""
-    word = int(share * (2**63 - 1)) | 2**40
+    word = min(int(share * 2**63), 2**63 - 1) | 2**40
     (drawn,) = rounded_gaussian(
         np.array([word << 1 | 1], np.uint64), deviation, lambda _, count: more[:count]
     )
@@ -122,3 +122,10 @@ def test_low_bits_of_fine_noise_are_uniform():
     for modulus in (2, 8, 32, 128):
         assert stats.chisquare(np.bincount(drawn % modulus)).pvalue > 1e-4
     assert stats.kstest(drawn / 2.0e6, "norm").pvalue > 1e-3
+
+
+def test_without_a_deviation_there_is_no_noise_however_far_out_a_word_lies():
+    """Silos without privacy take words as well, one in two million of them far out in a tail."""
+    words = np.array([0, 1, 2, 2**63, 2**64 - 1], np.uint64)
+    drawn = rounded_gaussian(words, 0.0, lambda _, count: bytes(count))
+    np.testing.assert_array_equal(drawn, 0)

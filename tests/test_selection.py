@@ -26,6 +26,7 @@ from silodp.privacy.selection import (
     selection_event,
     sharpness,
 )
+from silodp.subjects import blocks_of, by_subject
 
 TRIALS = 40_000
 
@@ -228,3 +229,41 @@ def test_classifiers_select_by_error_or_by_loss(score, mechanism):
 def test_a_regression_has_no_error_rate():
     with pytest.raises(silodp.SilodpError, match="choose loss"):
         silodp.run(federation=small(), method="ifca", epsilon=1, delta=1e-4, select_score="error")
+
+
+def test_the_largest_subject_changes_no_other_subjects_loss():
+    """In a release a subject's loss is worked out record by record, whatever room others need."""
+    width, subjects = 13, 50
+    rng = np.random.default_rng(0)
+    model = by_subject(get_model("linear", "regression", (width,)))
+    params = jnp.asarray(rng.normal(size=width + 1), jnp.float32)
+    x = rng.normal(size=(2 * subjects, width)).astype(np.float32)
+    records = silodp.Records(x, x[:, 0] + 1, np.repeat(np.arange(subjects), 2))
+    assert model.own_loss is not None
+
+    @jax.jit
+    def losses(blocks, y):
+        rows = (model.prepare(blocks), y)
+        return jax.lax.map(lambda row: model.own_loss(params, *row), rows)
+
+    found = [np.asarray(losses(*blocks_of(records, room))) for room in (2, 3, 5, 8)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+    blocks, y = jax.tree.map(jnp.asarray, blocks_of(records))
+    usual = model.loss(model.apply(params, model.prepare(blocks)), y)
+    np.testing.assert_allclose(found[0], usual, rtol=1e-5)
+
+
+def test_releases_select_by_the_loss_of_each_subject_by_itself():
+    model = by_subject(get_model("linear", "regression", (1,)))
+    model = model._replace(own_loss=lambda params, block, y: params[0])
+    records = silodp.Records(np.zeros((4, 1)), np.zeros(4), np.arange(4))
+    blocks, y = jax.tree.map(jnp.asarray, blocks_of(records))
+    silo = SiloRecords(model.prepare(blocks), y, *(jnp.int32(4),) * 5)
+    candidates = jnp.array([[0.9, 0.0], [0.1, 5.0]])
+    words = jnp.ones((2, 2), jnp.uint32)
+    for release, best in ((True, 1), (False, 0)):
+        found = select_privately(
+            model, "exponential", 1.0, silo, jnp.float32(1e30), words, candidates, release
+        )
+        assert found == best

@@ -123,6 +123,28 @@ def test_a_round_that_failed_is_over(tmp_path):
     assert following.status == "ok"
 
 
+def test_an_older_copy_is_known_though_nothing_was_started_anew(tmp_path, site):
+    """Put back while the ledger stays: the next round was answered, and its noise is used up."""
+    request = first_request(tmp_path)
+    with closing(SiteWorker(site)) as worker:
+        worker.answer(request)
+        older = state_path(site).read_bytes()
+        first = worker.answer(replace(request, round=1))
+        assert first.status == "ok"
+    state_path(site).write_bytes(older)
+    other = replace(
+        request,
+        round=1,
+        arrays=[a + np.float32(0.5) if a.dtype.kind == "f" else a for a in request.arrays],
+    )
+    (again,) = asked(site, other)
+    assert (again.status, again.arrays) == ("refused", [])
+    for mark in (site / "ledger").glob("answered/*.json"):
+        mark.write_text("{")
+    (damaged,) = asked(site, request)
+    assert damaged.status == "refused"
+
+
 def test_an_older_copy_of_the_state_is_refused(tmp_path, site):
     request = first_request(tmp_path)
     asked(site, request)

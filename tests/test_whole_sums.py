@@ -162,6 +162,75 @@ def test_the_largest_subject_changes_no_other_subjects_share(name):
     np.testing.assert_array_equal(sums[2], sums[0])
 
 
+@pytest.mark.parametrize("by", ["record", "subject"])
+def test_one_row_more_moves_no_other_records_share_beside_a_pull_inside_the_clip(by):
+    """As training does it: the pull is a product, which a compiler may fuse with the sum or not.
+
+    The records nearly cancel a strong pull, so that what they add hangs on its last bit.
+    """
+    width, held = 9, 39
+    linear = get_model("linear", "regression", (width,))
+    model = linear if by == "record" else by_subject(linear)
+
+    @jax.jit
+    def first_sum(w, towards, strength, x, y, mask):
+        blocks = {"x": x[:, None], "present": jnp.ones((len(x), 1))}
+        features = model.prepare(x if by == "record" else blocks)
+        labels = y if by == "record" else y[:, None]
+
+        def step(w, _):
+            pull = strength * (w - towards)
+            total = model.whole_sum(w, features, labels, mask, CLIP, grain_for(held), pull)
+            return w - 1e-3 * total.astype(jnp.float32), total
+
+        return jax.lax.scan(step, w, None, length=2)[1][0]
+
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        strength = np.float32(rng.uniform(1e8, 2e8))
+        towards = np.append(rng.normal(size=width), 1.0).astype(np.float32)
+        pull = strength * -towards
+        sums = []
+        for rows in (held, held + 1, 64):
+            x, y = np.zeros((rows, width), np.float32), np.zeros(rows, np.float32)
+            x[:held], y[:held] = pull[:-1] / pull[-1], pull[-1]
+            mask = (np.arange(rows) < held).astype(np.float32)
+            zeros = np.zeros(width + 1, np.float32)
+            sums.append(np.asarray(first_sum(zeros, towards, strength, x, y, mask)))
+        np.testing.assert_array_equal(sums[1], sums[0])
+        np.testing.assert_array_equal(sums[2], sums[0])
+
+
+def test_whether_any_subject_has_two_records_changes_no_other_subjects_share():
+    """A loop of one turn is compiled as none, and rounds in other ways: there is always a loop."""
+    width, subjects = 40, 150
+
+    def init(key):
+        return {"w": jax.random.normal(key, (width, width)), "g": jnp.ones(width)}
+
+    def apply(params, x):
+        h = x @ params["w"]
+        h = (h - h.mean(-1, keepdims=True)) / jnp.sqrt(h.var(-1, keepdims=True) + 1e-5)
+        return jnp.sum(jax.nn.gelu(h * params["g"]), -1)
+
+    model = by_subject(custom_model(init, apply, "regression"))
+    params, rng = model.init(jax.random.key(1)), np.random.default_rng(0)
+    x = rng.normal(size=(subjects, width)).astype(np.float32)
+    records = Records(x, rng.normal(size=subjects).astype(np.float32), np.arange(subjects))
+
+    @jax.jit
+    def share(params, blocks, labels, mask):
+        return model.whole_sum(params, model.prepare(blocks), labels, mask, CLIP, 2.0**-28)
+
+    alone = np.eye(subjects, dtype=np.float32)
+    found = [
+        [flat(share(params, *blocks_of(records, room), mask)) for mask in alone]
+        for room in (1, 2, 3)
+    ]
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
 @pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
 def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from silodp import convnet
@@ -23,6 +24,7 @@ from silodp.whole_sums import (
     Residual,
     WholeSum,
     hinge_residual,
+    in_a_loop,
     linear_whole_sum,
     logistic_residual,
     one_by_one_whole_sum,
@@ -33,6 +35,7 @@ from silodp.whole_sums import (
 Params = Any
 Features = Any
 Loss = Callable[[Array, Array], Array]
+LossOfOne = Callable[[Params, Features, Array], Array]
 
 
 class Model(NamedTuple):
@@ -55,6 +58,8 @@ class Model(NamedTuple):
       convex: True if the loss is convex in the parameters.
       microbatch: records whose gradients are held in memory at once, where they are formed.
       built_in: True if `get_model` makes it anew from its name and the shape of the records.
+      own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
+        and `loss` would round it by how large other rows are.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Model(NamedTuple):
     convex: bool = False
     microbatch: int = MICROBATCH
     built_in: bool = False
+    own_loss: LossOfOne | None = None
 
     @property
     def has_chances(self) -> bool:
@@ -164,7 +170,7 @@ def mean_score(
         scores = bounded_score(model.task, model.apply(params, alone[0]), alone[1], largest)
         return jnp.rint(scores[0] / largest * SCORE_STEPS).astype(jnp.int32)
 
-    total = jnp.sum(jnp.where(present, jax.lax.map(steps, (features, y)), 0))
+    total = jnp.sum(jnp.where(present, jax.lax.map(steps, in_a_loop((features, y)))[: len(y)], 0))
     return total.astype(jnp.float32) / SCORE_STEPS * largest / records
 
 
@@ -180,8 +186,11 @@ def on_pixels(model: Model, low: float, high: float) -> Model:
     other once for each silo. Features that are numbers already stay as they are.
     """
 
+    # A table: worked out anew, a value might be rounded in one program as in no other.
+    values = pixel_values(np.arange(256, dtype=np.float32), low, high)
+
     def numbers(x: Array) -> Array:
-        return pixel_values(x.astype(jnp.float32), low, high) if x.dtype == jnp.uint8 else x
+        return jnp.asarray(values, jnp.float32)[x] if x.dtype == jnp.uint8 else x
 
     if not model.heavy:
         return model._replace(prepare=lambda x: model.prepare(numbers(x)))
@@ -203,14 +212,19 @@ def on_pixels(model: Model, low: float, high: float) -> Model:
     )
 
 
-def gradient_of_one(apply: Callable[[Params, Features], Array], loss: Loss) -> Callable:
-    """Parameters, and features and label of one record -> the gradient of its loss."""
+def loss_of_one(apply: Callable[[Params, Features], Array], loss: Loss) -> LossOfOne:
+    """Parameters, and features and label of one record -> its loss."""
 
-    def loss_of_one(params: Params, features: Features, y: Array) -> Array:
+    def of_one(params: Params, features: Features, y: Array) -> Array:
         alone = jax.tree.map(lambda a: a[None], features)
         return loss(apply(params, alone), y[None])[0]
 
-    return jax.grad(loss_of_one)
+    return of_one
+
+
+def gradient_of_one(apply: Callable[[Params, Features], Array], loss: Loss) -> Callable:
+    """Parameters, and features and label of one record -> the gradient of its loss."""
+    return jax.grad(loss_of_one(apply, loss))
 
 
 def _linear(

@@ -175,13 +175,23 @@ def train(
 ) -> TrainingRun:
     """Trains all that was prepared; who calls it closes the run once the results are kept."""
     job = job_of(prepared)
-    settings = [
-        Setting(one.lr or 0.0, plans, job.method.traced_values(one), of_silos)
-        for one, plans, of_silos in zip(
-            prepared.asked, prepared.plans, prepared.of_silos, strict=True
-        )
-    ]
-    return TrainingRun(prepared, job, lambda _: settings, place, watch, keep_models, programs)
+
+    def settings_of(secret: bytes) -> list[Setting]:
+        # Settings of a release have noise of their own: one noise at two scales can be taken off.
+        return [
+            Setting(
+                one.lr or 0.0,
+                plans,
+                job.method.traced_values(one),
+                of_silos,
+                trial=number if secret else 0,
+            )
+            for number, (one, plans, of_silos) in enumerate(
+                zip(prepared.asked, prepared.plans, prepared.of_silos, strict=True)
+            )
+        ]
+
+    return TrainingRun(prepared, job, settings_of, place, watch, keep_models, programs)
 
 
 def job_of(prepared: Prepared) -> Job:
@@ -216,7 +226,7 @@ def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.nda
     noisy = np.empty_like(exact)
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):
-            random = HostRandom(seed, training.secret, f"metric {plan.silo}")
+            random = HostRandom(seed, training.secret, f"metric {number} {plan.silo}")
             silo = prepared.federations[s].silos[k]
             noisy[:, s, k] = noisy_metric(
                 exact[:, s, k].astype(np.float64) * len(silo.test),

@@ -11,6 +11,7 @@ person with records in two silos is two subjects: each silo's epsilon covers wha
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,22 @@ from jax import Array
 from silodp.errors import SilodpError
 from silodp.federation import Records
 from silodp.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
-from silodp.models import RESIDUAL_OF, Features, Model, Params, gradient_of_one
+from silodp.models import (
+    RESIDUAL_OF,
+    Features,
+    LossOfOne,
+    Model,
+    Params,
+    gradient_of_one,
+    loss_of_one,
+)
 from silodp.steady import apart
-from silodp.whole_sums import WholeSum, linear_block_whole_sum, one_by_one_whole_sum
+from silodp.whole_sums import (
+    WholeSum,
+    in_a_loop,
+    linear_block_whole_sum,
+    one_by_one_whole_sum,
+)
 
 
 def largest_subject(records: Records) -> int:
@@ -101,6 +115,7 @@ def by_subject(model: Model) -> Model:
         whole_sum=_of_present(_whole_sum(model)),
         prepare=prepare,
         linear=False,
+        own_loss=_own_loss(model),
     )
 
 
@@ -134,9 +149,26 @@ def _whole_sum(model: Model) -> WholeSum:
             return jax.tree.map(added, total, gradient), None
 
         zero = jax.tree.map(jnp.zeros_like, params)
-        return jax.lax.scan(add, zero, (block["records"], y, block["weight"]))[0]
+        rows = in_a_loop((block["records"], y, block["weight"]))
+        return jax.lax.scan(add, zero, rows)[0]
 
     return one_by_one_whole_sum(of_subject)
+
+
+def _own_loss(model: Model) -> LossOfOne:
+    """Of one subject, record by record: how many the largest has changes no other's loss."""
+    of_record = loss_of_one(model.apply, model.loss)
+
+    def of_subject(params: Params, block: Features, y: Array) -> Array:
+        def add(total: Array, row: Any) -> tuple[Array, None]:
+            record, label, weight = row
+            loss = of_record(params, record, label)
+            return total + jnp.where(weight > 0, apart(weight * loss), 0.0), None
+
+        rows = in_a_loop((block["records"], y, block["weight"]))
+        return jax.lax.scan(add, jnp.float32(0), rows)[0]
+
+    return of_subject
 
 
 def _of_present(sum_of: Callable[..., Params]) -> Callable[..., Params]:

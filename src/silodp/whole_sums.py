@@ -9,8 +9,9 @@ numbers, which are then summed:
 Two things make its sensitivity provable, where that of a sum in single precision is not:
 
 1. What a record adds is a function of the record and the model alone. For linear models that is so
-   because all arithmetic is `steady`; for any other model because records go one at a time through
-   one compiled loop body, whatever stands before or behind them. So neighbours' sums differ by what
+   because all arithmetic is `steady` (the offset, a product that the compiler may fuse with the sum
+   or not, is held `apart`); for any other model because records go one at a time through one
+   compiled loop body, whatever stands before or behind them. So neighbours' sums differ by what
    the one record adds: sums of whole numbers (modulo 2^32) have no error and no order.
 2. What a record adds has a norm of at most clip * (1 + CLIP_SLACK) / grain. Cutting off towards 0
    lengthens nothing. In single precision (u = 2^-24) a computed norm is below the true one by a
@@ -95,7 +96,7 @@ def linear_whole_sum(residual_of: Residual) -> WholeSum:
         x = features["x"]
         residual = _residual(residual_of, x, params, y)
         if offset is not None:
-            return _of_rows(_outer(x, residual) + offset, mask, clip, grain)
+            return _of_rows(_outer(x, residual) + apart(offset), mask, clip, grain)
         row_norm = jnp.abs(residual) if residual.ndim == 1 else steady_norm(residual, 1)
         factor = _picked(clip_factor(features["norm"] * row_norm, clip), mask)
         # A grain is a power of two: dividing by it is exact.
@@ -123,7 +124,7 @@ def linear_block_whole_sum(residual_of: Residual) -> WholeSum:
         rows = x if residual.ndim == 1 else x[..., None]
         gradients = steady_sum(apart(rows * columns[:, :, None]), 1)
         if offset is not None:
-            gradients = gradients + offset
+            gradients = gradients + apart(offset)
         return _of_rows(gradients, mask, clip, grain)
 
     return whole_sum
@@ -156,9 +157,21 @@ def one_by_one_whole_sum(
             return lax.cond(picked > 0, added, lambda t, _: t, total, record), None
 
         zero = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.int32), params)
-        return lax.scan(step, zero, ((features, y), mask))[0]
+        return lax.scan(step, zero, in_a_loop(((features, y), mask)))[0]
 
     return whole_sum
+
+
+def in_a_loop(rows: Any) -> Any:
+    """Arrays [n, ...] that a loop goes over, with a row of zeros behind where there is only one.
+
+    A loop of one turn is compiled as no loop at all, and its body is then rounded in other ways.
+    """
+
+    def at_least_two(a: Array) -> Array:
+        return jnp.concatenate([a, jnp.zeros_like(a)]) if len(a) == 1 else a
+
+    return jax.tree.map(at_least_two, rows)
 
 
 def _residual(residual_of: Residual, x: Array, params: Array, y: Array) -> Array:

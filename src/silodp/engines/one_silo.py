@@ -3,6 +3,7 @@
 The debug engine asks silo after silo so; a site has one silo, and compiles its part once.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -160,6 +161,15 @@ def message_like(job: Job, method: Method, state: Any, told: Any) -> Any:
     return jax.eval_shape(local, state, told)
 
 
+def _digest(tree: Any) -> bytes:
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()
+
+
 class OneSilo:
     """A silo's part in a run, round by round.
 
@@ -199,18 +209,26 @@ class OneSilo:
         if job.release:
             group = SiloGroup(np.zeros(1, int), shape)
             draws = release_draws_of(job, [seed], [alone], setting, [group])
-            self._random = lambda number: jax.tree.map(lambda a: a[0, 0], draws.of_round(number)[0])
+
+            def random(number: int, state: Any, told: Any) -> Any:
+                (own,) = draws.of_round(number, _digest((state, told)))
+                return jax.tree.map(lambda a: a[0, 0], own)
+
+            self._random = random
         else:
             key = jnp.asarray(run_key(seed, b""))
-            self._random = lambda number: key
+            self._random = lambda number, state, told: key
 
     def begin(self, first: Array) -> Any:
         """The first state, from the key that all silos have in common."""
         return self._job.begin(self.method, first, self._place)[1]
 
     def local(self, state: Any, told: Any, number: int) -> tuple[Any, Any]:
-        """A round: the next state, and the message."""
-        place, random = jnp.int32(self._place), self._random(number)
+        """A round: the next state, and the message.
+
+        In a release, the same question gets the same answer, and another one other noise.
+        """
+        place, random = jnp.int32(self._place), self._random(number, state, told)
         return self._local(self._data, random, place, state, told, jnp.int32(number))
 
     def personal(self, state: Any, told: Any) -> Any:

@@ -81,7 +81,8 @@ class ReleaseDraws:
           parameters: numbers in the model.
           groups: as the engine holds the silos.
         """
-        self._keys = [key_of(secret, "release", seed, trial) for seed in seeds]
+        self._run_keys = [key_of(secret, "release", seed, trial) for seed in seeds]
+        self._keys = self._run_keys
         self._plans, self._held, self._groups = plans, held, groups
         self._parameters = parameters
         self._deviations = np.repeat(
@@ -109,8 +110,13 @@ class ReleaseDraws:
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
 
-    def of_round(self, number: int) -> list[RoundDraws]:
-        """Of each group, in the round of that number: leaves are [seeds, silos, ...]."""
+    def of_round(self, number: int, given: bytes = b"") -> list[RoundDraws]:
+        """Of each group, in the round of that number: leaves are [seeds, silos, ...].
+
+        What the round starts from may be `given`, as a digest: then another start has other draws,
+        and no noise is ever used for two questions.
+        """
+        self._keys = [key_of(key, given.hex()) if given else key for key in self._run_keys]
         schedule = self._plans[0].schedule
         passes = [self._pass(number, asked) for asked in range(schedule.train)]
         shape = (len(self._keys), len(self._plans), MOST_CANDIDATES, 2)

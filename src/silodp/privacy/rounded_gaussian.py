@@ -46,7 +46,7 @@ def rounded_gaussian(
     Args:
       words: random uint64 [n].
       deviation: of the Gaussian that is rounded, one for all or one for each draw [n]; at most
-      2^32.
+        2^32. Of 0 there is no noise.
       more_bytes: where further bits come from, for the few draws that need them.
     """
     deviations = np.broadcast_to(np.asarray(deviation, np.float64), words.shape)
@@ -76,7 +76,9 @@ def _by_double_precision(words: np.ndarray, deviation: np.ndarray) -> tuple[np.n
     scaled = quantile * deviation
     size = np.rint(scaled)
     to_the_middle = 0.5 - np.abs(scaled - size)
-    return size, (to_the_middle <= _MARGIN * deviation) | (quantile > _FAR)
+    # Without noise there is nothing to be unsure of.
+    far = (quantile > _FAR) & (deviation > 0)
+    return size, (to_the_middle <= _MARGIN * deviation) | far
 
 
 def _by_many_digits(

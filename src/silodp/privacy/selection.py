@@ -18,9 +18,10 @@ from dp_accounting import dp_event
 from jax import Array
 
 from silodp.choices import Relation, SelectMechanism
-from silodp.models import SCORE_STEPS, Model
+from silodp.models import SCORE_STEPS, Model, loss_of_one
 from silodp.privacy.events import BoundedRangeDpEvent, PureDpEvent
 from silodp.privacy.queries import SiloRecords
+from silodp.whole_sums import in_a_loop
 
 # Single precision moves the (logarithm of the) odds of two candidates by less than this: rounding
 # of noise that is below 64, and of scores no farther than 64 apart. Charged for.
@@ -80,11 +81,9 @@ def select_privately(
         if not release:
             return model.loss(model.apply(params, silo.features), silo.y)
 
-        def of_one(record) -> Array:
-            features, y = jax.tree.map(lambda a: a[None], record)
-            return model.loss(model.apply(params, features), y)[0]
-
-        return jax.lax.map(of_one, (silo.features, silo.y))
+        of_one = model.own_loss or loss_of_one(model.apply, model.loss)
+        rows = in_a_loop((silo.features, silo.y))
+        return jax.lax.map(lambda row: of_one(params, *row), rows)[: silo.y.shape[0]]
 
     def total(params) -> Array:
         loss = losses(params)

@@ -97,8 +97,10 @@ def noisy_metric(
 ) -> np.ndarray:
     """Means of a score over test records, from its totals, each with noise.
 
-    The totals are those of `models.mean_score`, exact but for roundings to single precision, which
-    are a part in 2^22 of `most` records' scores. These, and cutting off to a grain, are paid for.
+    The totals are those of `models.mean_score`, exact but for three roundings to single precision
+    (of the total, times `largest`, over the records). On two neighbours these are up to 6 * 2^-24
+    of `most` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of one: 2^-21 of
+    `most` records' scores pays for both.
 
     Args:
       totals: of the scores, each from 0 to `largest`.
@@ -111,7 +113,7 @@ def noisy_metric(
     """
     if noise_multiplier == 0:
         return totals / count
-    grain, deviation = _lattice(largest * (1 + most * 2.0**-22), noise_multiplier)
+    grain, deviation = _lattice(largest * (1 + most * 2.0**-21), noise_multiplier)
     whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
     return whole * grain / count
 

@@ -46,6 +46,7 @@ from silodp.training_run import standardised
 
 STATE, RESULTS = "state", "results"
 STATE_FILE = "state.npz"
+ANSWERED = "answered"
 # Seconds to wait for a process that was at work on the job: it may be about to end.
 PATIENCE = 20.0
 _log = logging.getLogger("silodp.site")
@@ -236,7 +237,9 @@ class JobAtSite:
         done = self._about["round"] + 1
         if run.cost.about.get("charge") != self._about.get("charge"):
             raise Refusal(LOST)
-        if run.resumed_from > done or (run.state == "finished" and not self._about["finished"]):
+        if max(run.resumed_from, self._answered() + 1) > done or (
+            run.state == "finished" and not self._about["finished"]
+        ):
             # An older copy: its next rounds were answered, and their noise is used up.
             raise Refusal(LOST)
         if self._about["finished"]:
@@ -246,6 +249,35 @@ class JobAtSite:
         elif done > run.resumed_from:  # else the ledger knows, and need not grow
             assert self._account is not None
             resume_all(self._account.directory, [self._config.ledger_name], self.name, done)
+
+    @property
+    def _mark(self) -> Path | None:
+        """Where the last round that was answered is noted: beside the ledger, not with the state.
+
+        A state that is put back from a copy is then known to be older.
+        """
+        token = self._about.get("charge")
+        if self._account is None or token is None:
+            return None
+        return self._account.directory / ANSWERED / f"{token}.json"
+
+    def _answered(self) -> int:
+        """The last round that was answered under this charge; -1 if none was."""
+        mark = self._mark
+        if mark is None or not mark.exists():
+            return -1
+        try:
+            return int(json.loads(mark.read_text(encoding="utf-8"))["round"])
+        except (OSError, ValueError, KeyError, TypeError):
+            _log.warning("%s cannot be read: it says which rounds were answered", mark)
+            raise Refusal(LOST) from None
+
+    def _note_answer(self, number: int) -> None:
+        """Before the answer leaves (a refusal is one too), after the state it came from is kept."""
+        mark = self._mark
+        if mark is not None and self._answered() < number:
+            mark.parent.mkdir(mode=0o700, exist_ok=True)
+            write_file(mark, json.dumps({"job": self.name, "round": number}))
 
     def _close_run(self, state: str = "open") -> None:
         if self._account is not None and state == "open":
@@ -272,6 +304,7 @@ class JobAtSite:
             if self._about["finished"]:
                 raise Refusal("the job is finished at this site")
             self._train(number, self._told(arrays))
+        self._note_answer(number)
         if self._about["failed"]:
             raise Refusal(NOT_FINITE)
         return Reply("ok", about={"round": number}, arrays=self._message)
