@@ -82,23 +82,26 @@ class ReleaseDraws:
           groups: as the engine holds the silos.
         """
         self._keys = [key_of(secret, "release", seed, trial) for seed in seeds]
-        self._plans, self._held, self._groups = plans, held, groups
+        self._plans, self._groups = plans, groups
         self._parameters = parameters
         self._deviations = np.repeat(
             [lattice.deviation for lattice in lattices],
             [plan.steps * parameters for plan in plans],
         )
-        self._coins = [[_coins_of(*pair) for pair in zip(plans, own, strict=True)] for own in held]
+        # Seeds whose silos hold as many records are worked on together.
+        self._alike: dict[tuple[int, ...], list[int]] = {}
+        for seed, own in enumerate(held):
+            self._alike.setdefault(tuple(own), []).append(seed)
         thresholds = [
             threshold_of(plan.batch, plan.records) if plan.batch < plan.records else np.uint64(0)
             for plan in plans
         ]
-        # Seeds with as many records share their thresholds.
-        known: dict[tuple[int, ...], np.ndarray] = {}
-        self._thresholds = [
-            known.setdefault(tuple(own), np.repeat(np.array(thresholds, np.uint64), own))
-            for own in self._coins
-        ]
+        self._thresholds = [np.zeros(0, np.uint64)] * len(seeds)
+        for own, alike in self._alike.items():
+            counts = [_coins_of(*pair) for pair in zip(plans, own, strict=True)]
+            shared = np.repeat(np.array(thresholds, np.uint64), counts)
+            for seed in alike:
+                self._thresholds[seed] = shared
         # Which rows of all steps' noise, silo after silo, are those of a group, and where in it.
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
@@ -130,40 +133,34 @@ class ReleaseDraws:
 
     def _pass(self, number: int, asked: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
-        samples = self._samples(number, asked)
         noise = self._noise(number, asked)
-        drawn = []
+        noises = []
         for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
             silos, steps = len(group.members), group.shape.steps
             own = np.zeros((len(self._keys), silos * steps, self._parameters), np.int32)
             own[:, places] = noise[:, rows]
-            chosen = [[of_seed[member] for member in group.members] for of_seed in samples]
-            drawn.append((_padded(chosen, group.shape), own.reshape(len(own), silos, steps, -1)))
-        return drawn
+            noises.append(own.reshape(len(own), silos, steps, -1))
+        return list(zip(self._samples(number, asked), noises, strict=True))
 
-    def _samples(self, number: int, asked: int) -> list[list[np.ndarray]]:
-        """Of each seed and silo: which records are drawn in each step, or their numbers."""
+    def _samples(self, number: int, asked: int) -> list[np.ndarray]:
+        """Of each group, which records are drawn in each step, or their numbers: see `_empty`."""
         streams = self._streams(number, asked, "sample")
         refined = self._streams(number, asked, "sample refined")
         tossed = coins(self._thresholds, streams, refined)
-
-        def of_silo(plan: SiloPlan, held: int, own: np.ndarray, stream: Keystream) -> np.ndarray:
-            if plan.draw == "shuffle":
-                return shuffled(held, plan.records, plan.batch, plan.epochs, stream)
-            drawn = own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, held), bool)
-            return packed(drawn, plan.slots) if plan.draw == "gaps" else drawn
-
-        return [
-            [
-                of_silo(plan, count, part, stream)
-                for plan, count, part in zip(
-                    self._plans, held, np.split(own, np.cumsum(sizes)[:-1]), strict=True
-                )
+        padded = [_empty(len(self._keys), group) for group in self._groups]
+        for held, seeds in self._alike.items():
+            ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, held, strict=True)])
+            parts = np.split(np.stack([tossed[seed] for seed in seeds]), ends[:-1], axis=1)
+            own = [streams[seed] for seed in seeds]
+            drawn = [
+                _drawn(plan, count, part, own)
+                for plan, count, part in zip(self._plans, held, parts, strict=True)
             ]
-            for held, own, sizes, stream in zip(
-                self._held, tossed, self._coins, streams, strict=True
-            )
-        ]
+            for group, filled in zip(self._groups, padded, strict=True):
+                for place, member in enumerate(group.members):
+                    _, steps, slots = drawn[member].shape
+                    filled[seeds, place, :steps, :slots] = drawn[member]
+        return padded
 
     def _noise(self, number: int, asked: int) -> np.ndarray:
         """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
@@ -193,12 +190,23 @@ def _noise_rows(
     return np.concatenate(rows), np.concatenate(places)
 
 
-def _padded(samples: Sequence[Sequence[np.ndarray]], shape: PassShape) -> np.ndarray:
-    """[seeds, silos, steps, slots]: flags (False in empty slots), or numbers of records (-1)."""
-    kind = samples[0][0].dtype
-    size = (len(samples), len(samples[0]), shape.steps, shape.slots)
-    padded = np.full(size, False if kind.kind == "b" else -1, kind)
-    for of_seed, filled in zip(samples, padded, strict=True):
-        for own, place in zip(of_seed, filled, strict=True):
-            place[: own.shape[0], : own.shape[1]] = own
-    return padded
+def _drawn(plan: SiloPlan, held: int, tossed: np.ndarray, streams: list[Keystream]) -> np.ndarray:
+    """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
+
+    `tossed` are its coins [seeds, steps * held], none where all records are in each batch.
+    """
+    if plan.draw == "shuffle":
+        every = [shuffled(held, plan.records, plan.batch, plan.epochs, one) for one in streams]
+        return np.stack(every)
+    flags = tossed if tossed.size else np.ones((len(streams), plan.steps * held), bool)
+    if plan.draw == "gaps":
+        rows = packed(flags.reshape(len(streams) * plan.steps, held), plan.slots)
+        return rows.reshape(len(streams), plan.steps, plan.slots)
+    return flags.reshape(len(streams), plan.steps, held)
+
+
+def _empty(seeds: int, group: SiloGroup) -> np.ndarray:
+    """[seeds, silos, steps, slots]: flags, all False, or numbers of records, all -1."""
+    shape = group.shape
+    size = (seeds, len(group.members), shape.steps, shape.slots)
+    return np.zeros(size, bool) if shape.draw == "every" else np.full(size, -1, np.int32)

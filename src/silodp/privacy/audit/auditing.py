@@ -162,7 +162,8 @@ def audit(
     """
     started = time.perf_counter()
     reporter = reporter or Reporter()
-    asked = grid(options)
+    # As a release is made, unless an experiment is to be audited.
+    asked = grid(options | {"entropy": options.get("entropy") or "os"})
     _check(asked, trials, confidence, canary_norm, others)
     prepared = prepare(asked, federation, custom_model, reporter)
     prepared, place = _with_few(prepared, silo, others)
@@ -174,8 +175,7 @@ def audit(
         )
 
     prepare_jax()
-    # As a release is made, unless an experiment is to be audited.
-    entropy = asked[0].entropy or "os"
+    entropy = prepared.asked[0].entropy or "os"
     job = replace(job_of(prepared), secret=new_secret(entropy))
     if trials is None:
         trials = _usual_trials(prepared, job)
@@ -236,7 +236,7 @@ def audit(
         noise_multiplier=plan.noise_multiplier,
         rounds=plan.schedule.rounds,
         silos=worlds.present.names,
-        proven=not plan.unproven,
+        proven=plan.release and not plan.unproven,
         warnings=_warnings(plan, trials, each),
         seconds=time.perf_counter() - started,
         present=present[point.attack.statistic][choosing(trials) :],
