@@ -38,8 +38,6 @@ from silodp.privacy.queries import Queries, Schedule
 TINY_LR = 2.0**-90
 # So large that a single step drowns whatever model it started from.
 HUGE_LR = 2.0**20
-# In place of a plan's noise, where what is summed is to be read exactly.
-HARDLY_ANY = 2.0**-20
 # Numbers that the records of trials which are run at once may hold.
 _NUMBERS = 2.5e7
 
