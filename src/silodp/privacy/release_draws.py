@@ -31,7 +31,8 @@ class RoundDraws(NamedTuple):
 
     Attributes:
       passes: samples (see `training.PassShape`) and noise in grains, [seeds, silos, passes, ...].
-      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 if none is asked.
+      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 in rounds that ask
+        for none, and none at all if no round does.
     """
 
     passes: PassRandomness
@@ -110,7 +111,9 @@ class ReleaseDraws:
         """Of each group, in the round of that number: leaves are [seeds, silos, ...]."""
         schedule = self._plans[0].schedule
         passes = [self._pass(number, asked) for asked in range(schedule.train)]
-        shape = (len(self._keys), len(self._plans), MOST_CANDIDATES, 2)
+        # Nothing is handed to the program that it never reads: it would be most of what is handed.
+        candidates = MOST_CANDIDATES if schedule.select_rounds else 0
+        shape = (len(self._keys), len(self._plans), candidates, 2)
         selections = np.zeros(shape, np.uint32)
         if number < schedule.select_rounds:
             words = self._words(number, 0, "selection", shape[1] * shape[2])
