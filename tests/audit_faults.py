@@ -4,6 +4,7 @@ Those of noise and batches are in what the host draws (`release_draws`); those o
 the compiled program (`whole_sums`). `experiment_faults` has those of experiments.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -247,7 +248,7 @@ def noise_of_single_precision(patch):
 
     def old(honest, words, deviations):
         normal = [
-            np.float32(np.sqrt(2)) * np.asarray(erf_inv(jnp.asarray(u)))
+            np.float32(np.sqrt(2)) * np.asarray(jax.lax.erf_inv(jnp.asarray(u)))
             for u in (
                 ((words >> np.uint64(shift)) & np.uint64(2**23 - 1)).astype(np.float32)
                 * np.float32(2.0**-22)
@@ -257,8 +258,6 @@ def noise_of_single_precision(patch):
         ]
         unit = (normal[0] + normal[1]) * np.float32(np.sqrt(0.5))
         return np.rint(unit * deviations.astype(np.float32))
-
-    from jax.lax import erf_inv
 
     _on_draws(patch, old)
 
