@@ -109,6 +109,7 @@ def test_honest_runs_pass(options):
     assert {"claim", "noise", "low bits", "batches", "clip"} <= {check.kind for check in checks}
 
 
+@pytest.mark.slow
 def test_an_honest_experiment_passes():
     """Its noise is of single precision, as it may be: low bits are not looked at."""
     checks = honest_checks(entropy="seed")
