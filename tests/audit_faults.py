@@ -1,231 +1,360 @@
-"""Faults that break a promise of privacy, each planted by patching the product."""
+"""Faults that break a promise of privacy, each planted in a release by patching the product.
+
+Those of noise and batches are in what the host draws (`release_draws`); those of the clip are in
+the compiled program (`whole_sums`). `experiment_faults` has those of experiments.
+"""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from silodp import gradients, models
-from silodp.engines import layout, simulation
-from silodp.privacy import randomness, training
+from silodp import models, whole_sums
+from silodp.engines import layout, one_silo
+from silodp.privacy import release_draws, selection
+from silodp.privacy.release_draws import ReleaseDraws
 
 # Noise.
 
 
-def no_noise(patch):
-    patch.setattr(randomness, "_noise", lambda words: jnp.zeros(words.shape[:-1]))
+def _on_draws(patch, change):
+    """Noise by `change(honest, words, deviations)`; honest takes words and deviations."""
+    honest = release_draws.rounded_gaussian
+
+    def drawn(words, deviations, more):
+        return change(lambda w, d: honest(w, d, more), words, deviations).astype(np.int64)
+
+    patch.setattr(release_draws, "rounded_gaussian", drawn)
 
 
-def half_the_noise(patch):
-    whole = randomness._noise
-    patch.setattr(randomness, "_noise", lambda words: 0.5 * whole(words))
+def _on_pass(patch, noise=None, samples=None):
+    """Changes noise or samples of every pass, of silos alike: [seeds, silos, steps, ...]."""
+    honest = ReleaseDraws._pass
 
+    def changed(self, number, asked):
+        return [
+            (
+                own if samples is None else samples(own, number),
+                grains if noise is None else noise(grains, number).astype(np.int32),
+            )
+            for own, grains in honest(self, number, asked)
+        ]
 
-def noise_times_0_8(patch):
-    whole = randomness._noise
-    patch.setattr(randomness, "_noise", lambda words: 0.8 * whole(words))
+    patch.setattr(ReleaseDraws, "_pass", changed)
 
 
 def _on_noise(patch, change):
-    """Changes the noise [steps, parameters] of every pass."""
-    honest = training.as_params
-    patch.setattr(training, "as_params", lambda vector, like: honest(change(vector), like))
+    """Changes the noise of every pass, in place."""
+
+    def noise(grains, number):
+        change(grains)
+        return grains
+
+    _on_pass(patch, noise)
+
+
+def no_noise(patch):
+    _on_draws(patch, lambda honest, words, deviations: np.zeros(len(words)))
+
+
+def half_the_noise(patch):
+    _on_draws(patch, lambda honest, words, deviations: honest(words, 0.5 * deviations))
+
+
+def noise_times_0_8(patch):
+    _on_draws(patch, lambda honest, words, deviations: honest(words, 0.8 * deviations))
+
+
+def _on_lattice(patch, change):
+    honest = layout.lattice_of
+
+    def changed(clip, *more):
+        lattice = honest(clip, *more)
+        return lattice._replace(deviation=change(lattice.deviation, clip))
+
+    patch.setattr(layout, "lattice_of", changed)
+
+
+def a_lattice_whose_deviation_is_0_8(patch):
+    _on_lattice(patch, lambda deviation, clip: 0.8 * deviation)
+
+
+def noise_without_the_clip(patch):
+    _on_lattice(patch, lambda deviation, clip: deviation / clip)
 
 
 def no_noise_on_one_parameter(patch):
-    _on_noise(patch, lambda noise: noise.at[..., 2].set(0.0))
+    def change(noise):
+        noise[..., 2] = 0
+
+    _on_noise(patch, change)
 
 
 def half_the_noise_on_the_last_parameter(patch):
-    _on_noise(patch, lambda noise: noise.at[..., -1].multiply(0.5))
+    def change(noise):
+        noise[..., -1] //= 2
+
+    _on_noise(patch, change)
 
 
 def noise_in_the_first_step_only(patch):
-    _on_noise(patch, lambda noise: noise.at[1:].set(0.0))
+    def change(noise):
+        noise[..., 1:, :] = 0
+
+    _on_noise(patch, change)
 
 
 def no_noise_in_the_last_step(patch):
-    _on_noise(patch, lambda noise: noise.at[-1].set(0.0))
+    def change(noise):
+        noise[..., -1, :] = 0
+
+    _on_noise(patch, change)
 
 
 def the_same_noise_in_all_steps(patch):
-    _on_noise(patch, lambda noise: jnp.broadcast_to(noise[:1], noise.shape))
+    def change(noise):
+        noise[...] = noise[..., :1, :]
+
+    _on_noise(patch, change)
 
 
 def noise_that_cancels_over_steps(patch):
-    def alternate(noise):
-        sign = jnp.where(jnp.arange(noise.shape[0]) % 2 == 0, 1.0, -1.0)
-        return noise[:1] * sign[:, None]
+    def change(noise):
+        noise[..., 1::2, :] = -noise[..., : noise.shape[-2] // 2 * 2 : 2, :]
 
-    _on_noise(patch, alternate)
+    _on_noise(patch, change)
 
 
 def the_same_noise_on_two_parameters(patch):
-    _on_noise(patch, lambda noise: noise.at[..., 1].set(noise[..., 0]))
+    def change(noise):
+        noise[..., 1] = noise[..., 0]
+
+    _on_noise(patch, change)
 
 
 def opposite_noise_on_halves(patch):
-    def mirrored(noise):
+    def change(noise):
         half = noise.shape[-1] // 2
-        return noise.at[..., half : 2 * half].set(-noise[..., :half])
+        noise[..., half : 2 * half] = -noise[..., :half]
 
-    _on_noise(patch, mirrored)
-
-
-def uniform_noise(patch):
-    def uniform(words):
-        return ((words[..., 0] >> 8).astype(jnp.float32) * 2.0**-23 - 1.0) * 3**0.5
-
-    patch.setattr(randomness, "_noise", uniform)
-
-
-def laplace_noise(patch):
-    def laplace(words):
-        u = ((words[..., 0] >> 9).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
-        return -jnp.sign(u) * jnp.log1p(-jnp.abs(u)) * 2**-0.5
-
-    patch.setattr(randomness, "_noise", laplace)
-
-
-def noise_cut_off(patch):
-    whole = randomness._noise
-    patch.setattr(randomness, "_noise", lambda words: jnp.clip(whole(words), -2.5, 2.5))
-
-
-def the_same_noise_in_every_round(patch):
-    keys = simulation.pass_keys
-    patch.setattr(
-        simulation, "pass_keys", lambda key, silos, number, *more: keys(key, silos, 0, *more)
-    )
-
-
-def noise_again_every_third_round(patch):
-    keys = simulation.pass_keys
-    patch.setattr(
-        simulation,
-        "pass_keys",
-        lambda key, silos, number, *more: keys(key, silos, number % 3, *more),
-    )
+    _on_noise(patch, change)
 
 
 def no_noise_in_the_third_round(patch):
-    honest = simulation._local
-
-    def local(job, shape, number, silos, told, group, *more):
-        noise = group.noise._replace(scale=jnp.where(number == 2, 0.0, group.noise.scale))
-        return honest(job, shape, number, silos, told, group._replace(noise=noise), *more)
-
-    patch.setattr(simulation, "_local", local)
+    _on_pass(patch, lambda noise, number: noise * (number != 2))
 
 
-def the_same_noise_in_every_silo(patch):
-    keys = simulation.pass_keys
+def uniform_noise(patch):
+    def uniform(honest, words, deviations):
+        return np.rint((words * 2.0**-63 - 1) * 3**0.5 * deviations)
 
-    def alike(key, silos, *more):
-        return keys(key, jnp.zeros_like(silos), *more)
+    _on_draws(patch, uniform)
 
-    patch.setattr(simulation, "pass_keys", alike)
+
+def laplace_noise(patch):
+    def laplace(honest, words, deviations):
+        u = ((words >> np.uint64(12)) + 0.5) * 2.0**-51 - 1
+        return np.rint(-np.sign(u) * np.log1p(-np.abs(u)) * 2**-0.5 * deviations)
+
+    _on_draws(patch, laplace)
+
+
+def noise_cut_off(patch):
+    def cut(honest, words, deviations):
+        return np.clip(honest(words, deviations), -2.5 * deviations, 2.5 * deviations)
+
+    _on_draws(patch, cut)
+
+
+def noise_of_one_sign(patch):
+    _on_draws(patch, lambda honest, words, deviations: np.abs(honest(words, deviations)))
+
+
+def noise_of_12_bits(patch):
+    """Words of which all but the first bits, and the sign, are left out."""
+
+    def coarse(honest, words, deviations):
+        kept = np.uint64((2**12 - 1) << 52 | 1)
+        return honest(words & kept | np.uint64(1 << 51), deviations)
+
+    _on_draws(patch, coarse)
+
+
+def _on_streams(patch, change, *purposes):
+    """Bytes of another round and pass: `change(number, asked)`, for these purposes."""
+    honest = release_draws.pass_stream
+
+    def changed(key, number, asked, purpose):
+        if purpose in purposes:
+            number, asked = change(number, asked)
+        return honest(key, number, asked, purpose)
+
+    patch.setattr(release_draws, "pass_stream", changed)
+
+
+def the_same_noise_in_every_round(patch):
+    _on_streams(patch, lambda number, asked: (0, asked), "noise")
+
+
+def noise_again_every_third_round(patch):
+    _on_streams(patch, lambda number, asked: (number % 3, asked), "noise")
+
+
+def the_same_noise_in_every_pass(patch):
+    _on_streams(patch, lambda number, asked: (number, 0), "noise")
+
+
+def _the_first_silos(patch, purpose):
+    """All silos, which are of one size, have the words of the first."""
+    honest = ReleaseDraws._words
+
+    def changed(self, number, asked, asked_for, count):
+        words = honest(self, number, asked, asked_for, count)
+        if asked_for != purpose:
+            return words
+        by_silo = words.reshape(len(self._keys), len(self._plans), -1)
+        return np.broadcast_to(by_silo[:, :1], by_silo.shape).ravel()
+
+    patch.setattr(ReleaseDraws, "_words", changed)
 
 
 def noise_shared_between_silos(patch):
     """Batches stay each silo's own."""
-    honest = simulation.draw_passes
-
-    def shared(keys, sizes):
-        drawn = honest(keys, sizes)
-        return [
-            own._replace(noise=jnp.broadcast_to(own.noise[:1], own.noise.shape)) for own in drawn
-        ]
-
-    patch.setattr(simulation, "draw_passes", shared)
+    _the_first_silos(patch, "noise")
 
 
 def the_same_noise_in_every_trial(patch):
-    honest = simulation.run_key
-    patch.setattr(simulation, "run_key", lambda seed, secret: honest(0, secret))
+    honest = release_draws.key_of
+    patch.setattr(
+        release_draws, "key_of", lambda secret, what, seed, trial: honest(secret, what, 0, trial)
+    )
 
 
 def noise_of_another_silo(patch):
-    honest = layout.silo_noise
+    def turned(*args):
+        return ReleaseDraws(*args[:5], args[5][::-1], *args[6:])
 
-    def turned(job, plans):
-        noise = honest(job, plans)
-        return noise._replace(scale=noise.scale[::-1])
-
-    patch.setattr(layout, "silo_noise", turned)
+    patch.setattr(one_silo, "ReleaseDraws", turned)
 
 
-def noise_without_the_clip(patch):
-    honest = layout.silo_noise
+# Low bits.
 
-    def unscaled(job, plans):
-        noise = honest(job, plans)
-        return noise._replace(scale=noise.scale / job.clip)
 
-    patch.setattr(layout, "silo_noise", unscaled)
+def noise_rounded_to_even_numbers(patch):
+    _on_draws(patch, lambda honest, words, deviations: 2 * honest(words, deviations / 2))
+
+
+def noise_of_single_precision(patch):
+    """As releases had it: two float32 numbers by the inverse CDF of 23 bits, then rounded."""
+
+    def old(honest, words, deviations):
+        normal = [
+            np.float32(np.sqrt(2)) * np.asarray(jax.lax.erf_inv(jnp.asarray(u)))
+            for u in (
+                ((words >> np.uint64(shift)) & np.uint64(2**23 - 1)).astype(np.float32)
+                * np.float32(2.0**-22)
+                + np.float32(2.0**-23 - 1.0)
+                for shift in (9, 41)
+            )
+        ]
+        unit = (normal[0] + normal[1]) * np.float32(np.sqrt(0.5))
+        return np.rint(unit * deviations.astype(np.float32))
+
+    _on_draws(patch, old)
+
+
+def noise_of_float16(patch):
+    """The quantile is right to 11 bits."""
+
+    def coarse(honest, words, deviations):
+        drawn = honest(words, deviations)
+        return np.rint((drawn / deviations).astype(np.float16) * deviations)
+
+    _on_draws(patch, coarse)
 
 
 # Clip, sum and divisor.
 
 
 def no_clipping(patch):
-    patch.setattr(gradients, "clip_factor", lambda norm, clip: jnp.ones_like(norm))
+    patch.setattr(whole_sums, "clip_factor", lambda norm, clip: jnp.ones_like(norm))
 
 
 def no_clipping_of_the_first_record(patch):
-    honest = gradients.clip_factor
+    honest = whole_sums.clip_factor
 
     def but_one(norm, clip):
         factor = honest(norm, clip)
         return factor.at[0].set(1.0) if factor.ndim else factor
 
-    patch.setattr(gradients, "clip_factor", but_one)
+    patch.setattr(whole_sums, "clip_factor", but_one)
 
 
 def _linear_sum(patch, finish):
-    """Sums of linear models by `finish(gradients of records [n, d], mask, clip)`."""
+    """Sums of linear models by `finish(gradients of records [n, d], mask, clip, grain)`."""
 
-    def linear_clipped_sum(loss):
-        def clipped_sum(params, features, y, mask, clip, offset=None):
-            outputs = features["x"] @ params
-            residual = jax.grad(lambda out: loss(out, y).sum())(outputs)
-            return finish(features["x"] * residual[:, None], mask, clip)
+    def linear_whole_sum(residual_of):
+        def whole_sum(params, features, y, mask, clip, grain, offset=None):
+            residual = residual_of(features["x"] @ params, y)
+            total = finish(features["x"] * residual[:, None], mask, clip, grain)
+            return total if total.dtype == jnp.int32 else (total / grain).astype(jnp.int32)
 
-        return clipped_sum
+        return whole_sum
 
-    patch.setattr(models, "linear_clipped_sum", linear_clipped_sum)
+    patch.setattr(models, "linear_whole_sum", linear_whole_sum)
 
 
 def _clipped(each, clip):
-    return each * gradients.clip_factor(jnp.linalg.norm(each, axis=1), clip)[:, None]
+    return each * whole_sums.clip_factor(jnp.linalg.norm(each, axis=1), clip)[:, None]
+
+
+def _whole(each, grain):
+    return (each / grain).astype(jnp.int32)
 
 
 def clipping_the_sum(patch):
-    def finish(each, mask, clip):
+    def finish(each, mask, clip, grain):
         total = mask @ each
-        return total * gradients.clip_factor(jnp.linalg.norm(total), clip)
+        return total * whole_sums.clip_factor(jnp.linalg.norm(total), clip)
 
     _linear_sum(patch, finish)
 
 
 def clipping_each_coordinate(patch):
-    _linear_sum(patch, lambda each, mask, clip: mask @ jnp.clip(each, -clip, clip))
+    _linear_sum(patch, lambda each, mask, clip, grain: mask @ jnp.clip(each, -clip, clip))
 
 
 def clipping_by_the_largest_coordinate(patch):
-    def finish(each, mask, clip):
+    def finish(each, mask, clip, grain):
         largest = jnp.max(jnp.abs(each), axis=1)
-        return mask @ (each * gradients.clip_factor(largest, clip)[:, None])
+        return mask @ (each * whole_sums.clip_factor(largest, clip)[:, None])
 
     _linear_sum(patch, finish)
 
 
 def records_counted_twice(patch):
-    _linear_sum(patch, lambda each, mask, clip: 2.0 * mask @ _clipped(each, clip))
+    _linear_sum(patch, lambda each, mask, clip, grain: 2.0 * mask @ _clipped(each, clip))
+
+
+def rounding_the_sum(patch):
+    """To whole grains, in place of what each record adds."""
+    _linear_sum(patch, lambda each, mask, clip, grain: mask @ _clipped(each, clip))
+
+
+def rounding_away_from_nought(patch):
+    """What each record adds is then longer than the clip."""
+
+    def finish(each, mask, clip, grain):
+        entries = _clipped(each, clip) / grain
+        away = jnp.sign(entries) * jnp.ceil(jnp.abs(entries))
+        return (mask[:, None] * away).astype(jnp.int32).sum(axis=0)
+
+    _linear_sum(patch, finish)
 
 
 def division_by_the_number_drawn(patch):
     """By changing the sum: it is divided by the expected number afterwards."""
 
-    def finish(each, mask, clip):
+    def finish(each, mask, clip, grain):
         return mask @ _clipped(each, clip) * 10.0 / jnp.maximum(mask.sum(), 1.0)
 
     _linear_sum(patch, finish)
@@ -234,75 +363,161 @@ def division_by_the_number_drawn(patch):
 # Batches.
 
 
-def _on_batches(patch, change):
-    """Changes the mask [steps, slots] of every pass; for silos that draw over every record."""
-    honest = training.draw_batches
+def _on_flags(patch, change):
+    """Changes which records are drawn in every pass, in place; for silos that flag each record."""
 
-    def drawn(draw, words, steps, slots, records, *more):
-        batches = honest(draw, words, steps, slots, records, *more)
-        return batches._replace(mask=change(batches.mask, words, records, *more))
+    def samples(flags, number):
+        change(flags)
+        return flags
 
-    patch.setattr(training, "draw_batches", drawn)
+    _on_pass(patch, samples=samples)
 
 
 def batches_of_fixed_size(patch):
-    def fixed(mask, words, records, count, batch, threshold):
-        there = jnp.where(jnp.arange(mask.shape[1]) < records, words, jnp.uint32(2**32 - 1))
-        return (jnp.argsort(jnp.argsort(there, axis=1), axis=1) < batch).astype(jnp.float32)
+    random = np.random.default_rng(0)
 
-    _on_batches(patch, fixed)
+    def fixed(flags):
+        flags[...] = np.argsort(np.argsort(random.random(flags.shape)), axis=-1) < 10
+
+    _on_flags(patch, fixed)
 
 
 def the_same_batch_in_all_steps(patch):
-    _on_batches(patch, lambda mask, *_: jnp.broadcast_to(mask[:1], mask.shape))
+    def change(flags):
+        flags[...] = flags[..., :1, :]
+
+    _on_flags(patch, change)
 
 
 def the_first_record_always(patch):
-    _on_batches(patch, lambda mask, *_: mask.at[:, 0].set(1.0))
+    def change(flags):
+        flags[..., 0] = True
+
+    _on_flags(patch, change)
 
 
 def neighbours_drawn_together(patch):
-    def paired(mask, *_):
-        even = mask[:, : mask.shape[1] // 2 * 2 : 2]
-        return mask.at[:, 1 : 2 * even.shape[1] : 2].set(even)
+    def change(flags):
+        flags[..., 1::2] = flags[..., : flags.shape[-1] // 2 * 2 : 2]
 
-    _on_batches(patch, paired)
+    _on_flags(patch, change)
+
+
+def every_silo_draws_alike(patch):
+    def change(flags):
+        flags[...] = flags[:, :1]
+
+    _on_flags(patch, change)
+
+
+def every_trial_draws_alike(patch):
+    def change(flags):
+        flags[...] = flags[:1]
+
+    _on_flags(patch, change)
 
 
 def a_higher_rate(patch):
-    honest = layout.threshold_of
-    patch.setattr(layout, "threshold_of", lambda rate: honest(min(1.0, 1.15 * rate)))
-
-
-def with_replacement(patch):
-    def again(mask, words, *_):
-        return mask + jnp.where((words & 63) == 0, mask, 0.0)
-
-    _on_batches(patch, again)
+    honest = release_draws.threshold_of
+    patch.setattr(
+        release_draws,
+        "threshold_of",
+        lambda batch, records: np.uint64(1.15 * float(honest(batch, records))),
+    )
 
 
 def the_same_batches_in_every_round(patch):
     """Noise stays each round's own."""
-    honest = simulation.draw_passes
-    fixed = jax.random.bits(jax.random.key(0), (64, 64, 64), "uint32")
+    _on_streams(patch, lambda number, asked: (0, asked), "sample", "sample refined")
 
-    def drawn(keys, sizes):
-        return [
-            own._replace(
-                sample=jnp.broadcast_to(
-                    fixed[:1, : own.sample.shape[1], : own.sample.shape[2]], own.sample.shape
-                )
-            )
-            for own in honest(keys, sizes)
-        ]
 
-    patch.setattr(simulation, "draw_passes", drawn)
+def noise_from_the_bytes_of_batches(patch):
+    honest = release_draws.pass_stream
+
+    def shared(key, number, asked, purpose):
+        return honest(key, number, asked, "sample" if purpose == "noise" else purpose)
+
+    patch.setattr(release_draws, "pass_stream", shared)
+
+
+# Batches of records by number, where few of many are drawn.
+
+
+def _on_rows(patch, change):
+    """Changes the numbers of the records that are drawn, -1 for none, in place."""
+    _on_flags(patch, change)
+
+
+def with_replacement(patch):
+    """The first record of a batch once more, if there is room."""
+
+    def change(rows):
+        rows[..., -1] = np.where(rows[..., -1] < 0, rows[..., 0], rows[..., -1])
+
+    _on_rows(patch, change)
+
+
+def too_few_slots(patch):
+    honest = release_draws.packed
+
+    def few(drawn, slots):
+        rows = honest(drawn, slots)
+        rows[:, 10:] = -1
+        return rows
+
+    patch.setattr(release_draws, "packed", few)
+
+
+# Selections.
+
+
+def no_noise_in_selections(patch):
+    honest = selection._exponential
+    patch.setattr(selection, "_exponential", lambda words: jnp.ones_like(honest(words)))
+
+
+def twice_the_sharpness(patch):
+    honest = layout.sharpness
+    patch.setattr(layout, "sharpness", lambda *args: 2 * honest(*args))
+
+
+def constant_selection_words(patch):
+    honest = ReleaseDraws._words
+
+    def constant(self, number, asked, purpose, count):
+        words = honest(self, number, asked, purpose, count)
+        return np.full_like(words, 12345) if purpose == "selection" else words
+
+    patch.setattr(ReleaseDraws, "_words", constant)
+
+
+def the_same_selection_words_for_all_candidates(patch):
+    honest = ReleaseDraws._words
+
+    def alike(self, number, asked, purpose, count):
+        words = honest(self, number, asked, purpose, count)
+        if purpose != "selection":
+            return words
+        by_silo = words.reshape(-1, release_draws.MOST_CANDIDATES)
+        return np.broadcast_to(by_silo[:, :1], by_silo.shape).ravel()
+
+    patch.setattr(ReleaseDraws, "_words", alike)
+
+
+def the_same_selection_noise_in_every_round(patch):
+    _on_streams(patch, lambda number, asked: (0, asked), "selection")
+
+
+def the_same_selection_noise_in_every_silo(patch):
+    _the_first_silos(patch, "selection")
 
 
 NOISE = [
     no_noise,
     half_the_noise,
     noise_times_0_8,
+    a_lattice_whose_deviation_is_0_8,
+    noise_without_the_clip,
     no_noise_on_one_parameter,
     half_the_noise_on_the_last_parameter,
     noise_in_the_first_step_only,
@@ -311,17 +526,23 @@ NOISE = [
     noise_that_cancels_over_steps,
     the_same_noise_on_two_parameters,
     opposite_noise_on_halves,
+    no_noise_in_the_third_round,
     uniform_noise,
     laplace_noise,
     noise_cut_off,
+    noise_of_one_sign,
     the_same_noise_in_every_round,
     noise_again_every_third_round,
-    no_noise_in_the_third_round,
-    the_same_noise_in_every_silo,
+    the_same_noise_in_every_pass,
     noise_shared_between_silos,
     the_same_noise_in_every_trial,
     noise_of_another_silo,
-    noise_without_the_clip,
+]
+LOW_BITS = [
+    noise_rounded_to_even_numbers,
+    noise_of_single_precision,
+    noise_of_float16,
+    noise_of_12_bits,
 ]
 CLIP = [
     no_clipping,
@@ -330,14 +551,27 @@ CLIP = [
     clipping_each_coordinate,
     clipping_by_the_largest_coordinate,
     records_counted_twice,
+    rounding_the_sum,
+    rounding_away_from_nought,
+    division_by_the_number_drawn,
 ]
 BATCHES = [
-    division_by_the_number_drawn,
     batches_of_fixed_size,
     the_same_batch_in_all_steps,
     the_first_record_always,
     neighbours_drawn_together,
+    every_silo_draws_alike,
+    every_trial_draws_alike,
     a_higher_rate,
-    with_replacement,
     the_same_batches_in_every_round,
+    noise_from_the_bytes_of_batches,
+]
+FEW_OF_MANY = [with_replacement, too_few_slots, a_higher_rate]
+SELECTIONS = [
+    no_noise_in_selections,
+    twice_the_sharpness,
+    constant_selection_words,
+    the_same_selection_words_for_all_candidates,
+    the_same_selection_noise_in_every_round,
+    the_same_selection_noise_in_every_silo,
 ]

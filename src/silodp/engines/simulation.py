@@ -237,8 +237,15 @@ class _HostDraws:
         settings: Sequence[Setting],
         groups: Sequence[SiloGroup],
     ):
-        self._job, self._settings, self._groups = job, settings, groups
+        self._job, self._groups = job, groups
         self._federations = federations
+        # What is drawn depends on the trial and the plans alone: settings share it that share them.
+        unlike: dict[Any, Setting] = {}
+        about = [(setting.trial, setting.plans) for setting in settings]
+        for own, setting in zip(about, settings, strict=True):
+            unlike.setdefault(own, setting)
+        self._unlike = list(unlike.values())
+        self._places = [list(unlike).index(own) for own in about]
         self.reseed(seeds)
         a_round = sum(
             len(group.members) * group.shape.steps * (4 * group.shape.slots + 4 * job.parameters)
@@ -251,14 +258,15 @@ class _HostDraws:
         """From now on draws for these."""
         self._draws = [
             release_draws_of(self._job, seeds, self._federations, setting, self._groups)
-            for setting in self._settings
+            for setting in self._unlike
         ]
 
     def of_rounds(self, start: int, stop: int) -> tuple[RoundDraws, ...]:
         """Of each group: leaves are [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
 
         def of_round(number: int) -> list[RoundDraws]:
-            by_setting = [own.of_round(number) for own in self._draws]
+            drawn = [own.of_round(number) for own in self._draws]
+            by_setting = [drawn[place] for place in self._places]
             return [_stacked(of_group, axis=2) for of_group in zip(*by_setting, strict=True)]
 
         drawn = [of_round(number) for number in range(start, stop)]

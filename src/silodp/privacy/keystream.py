@@ -7,10 +7,11 @@ not know the secret cannot tell the bytes from random ones: noise is then as goo
 
 import hmac
 import struct
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 
 # What bytes are for. Numbers, not names, are part of the address: they never change.
 Purpose = Literal["sample", "sample refined", "noise", "noise refined", "selection"]
@@ -28,12 +29,17 @@ class Keystream:
 
     def __init__(self, key: bytes, nonce: bytes):
         """A key of 32 bytes and a nonce of 12, which is used once with it."""
+        self._key, self._nonce = key, nonce
+
+    @cached_property
+    def _cipher(self) -> CipherContext:
+        # Many streams are never read from, and setting up the cipher costs more than a few words.
         # The first four bytes count blocks of 64 bytes, from 0.
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(4) + nonce), mode=None).encryptor()
+        return Cipher(algorithms.ChaCha20(self._key, bytes(4) + self._nonce), None).encryptor()
 
     def read(self, count: int) -> bytes:
         """So many further bytes."""
-        return self._cipher.update(bytes(count))
+        return self._cipher.update(bytes(count)) if count else b""
 
     def bytes_of(self, count: int) -> np.ndarray:
         """So many further bytes, as uint8."""

@@ -31,7 +31,8 @@ class RoundDraws(NamedTuple):
 
     Attributes:
       passes: samples (see `training.PassShape`) and noise in grains, [seeds, silos, passes, ...].
-      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 if none is asked.
+      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 in rounds that ask
+        for none, and none at all if no round does.
     """
 
     passes: PassRandomness
@@ -83,27 +84,30 @@ class ReleaseDraws:
         """
         self._run_keys = [key_of(secret, "release", seed, trial) for seed in seeds]
         self._keys = self._run_keys
-        self._plans, self._held, self._groups = plans, held, groups
+        self._plans, self._groups = plans, groups
         self._parameters = parameters
         self._deviations = np.repeat(
             [lattice.deviation for lattice in lattices],
             [plan.steps * parameters for plan in plans],
         )
-        self._coins = [[_coins_of(*pair) for pair in zip(plans, own, strict=True)] for own in held]
+        # Seeds whose silos hold as many records are worked on together.
+        self._alike: dict[tuple[int, ...], list[int]] = {}
+        for seed, own in enumerate(held):
+            self._alike.setdefault(tuple(own), []).append(seed)
         thresholds = [
             threshold_of(plan.batch, plan.records) if plan.batch < plan.records else np.uint64(0)
             for plan in plans
         ]
-        # Seeds with as many records share their thresholds.
-        known: dict[tuple[int, ...], np.ndarray] = {}
-        self._thresholds = [
-            known.setdefault(tuple(own), np.repeat(np.array(thresholds, np.uint64), own))
-            for own in self._coins
-        ]
+        self._thresholds = [np.zeros(0, np.uint64)] * len(seeds)
+        for own, alike in self._alike.items():
+            counts = [_coins_of(*pair) for pair in zip(plans, own, strict=True)]
+            shared = np.repeat(np.array(thresholds, np.uint64), counts)
+            for seed in alike:
+                self._thresholds[seed] = shared
         self._counts = {
-            (plan.silo, count): DrawnCounts(count, plan.batch, plan.records, plan.slots)
-            for own in held
-            for plan, count in zip(plans, own, strict=True)
+            (place, count): DrawnCounts(count, plan.batch, plan.records, plan.slots)
+            for own in self._alike
+            for place, (plan, count) in enumerate(zip(plans, own, strict=True))
             if plan.draw == "gaps"
         }
         # Which rows of all steps' noise, silo after silo, are those of a group, and where in it.
@@ -119,7 +123,9 @@ class ReleaseDraws:
         self._keys = [key_of(key, given.hex()) if given else key for key in self._run_keys]
         schedule = self._plans[0].schedule
         passes = [self._pass(number, asked) for asked in range(schedule.train)]
-        shape = (len(self._keys), len(self._plans), MOST_CANDIDATES, 2)
+        # Nothing is handed to the program that it never reads: it would be most of what is handed.
+        candidates = MOST_CANDIDATES if schedule.select_rounds else 0
+        shape = (len(self._keys), len(self._plans), candidates, 2)
         selections = np.zeros(shape, np.uint32)
         if number < schedule.select_rounds:
             words = self._words(number, 0, "selection", shape[1] * shape[2])
@@ -142,41 +148,63 @@ class ReleaseDraws:
 
     def _pass(self, number: int, asked: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
-        samples = self._samples(number, asked)
         noise = self._noise(number, asked)
-        drawn = []
+        noises = []
         for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
             silos, steps = len(group.members), group.shape.steps
             own = np.zeros((len(self._keys), silos * steps, self._parameters), np.int32)
             own[:, places] = noise[:, rows]
-            chosen = [[of_seed[member] for member in group.members] for of_seed in samples]
-            drawn.append((_padded(chosen, group.shape), own.reshape(len(own), silos, steps, -1)))
-        return drawn
+            noises.append(own.reshape(len(own), silos, steps, -1))
+        return list(zip(self._samples(number, asked), noises, strict=True))
 
-    def _samples(self, number: int, asked: int) -> list[list[np.ndarray]]:
-        """Of each seed and silo: which records are drawn in each step, or their numbers."""
+    def _samples(self, number: int, asked: int) -> list[np.ndarray]:
+        """Of each group, which records are drawn in each step, or their numbers: see `_empty`."""
         streams = self._streams(number, asked, "sample")
         refined = self._streams(number, asked, "sample refined")
         tossed = coins(self._thresholds, streams, refined)
+        padded = [_empty(len(self._keys), group) for group in self._groups]
+        for held, seeds in self._alike.items():
+            ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, held, strict=True)])
+            parts = np.split(np.stack([tossed[seed] for seed in seeds]), ends[:-1], axis=1)
+            both = [(streams[seed], refined[seed]) for seed in seeds]
+            drawn = [
+                self._drawn(place, count, part, both)
+                for place, (count, part) in enumerate(zip(held, parts, strict=True))
+            ]
+            for group, filled in zip(self._groups, padded, strict=True):
+                for place, member in enumerate(group.members):
+                    _, steps, slots = drawn[member].shape
+                    filled[seeds, place, :steps, :slots] = drawn[member]
+        return padded
 
-        def of_silo(
-            plan: SiloPlan, held: int, own: np.ndarray, stream: Keystream, more: Keystream
-        ) -> np.ndarray:
-            if plan.draw == "shuffle":
-                return shuffled(held, plan.records, plan.batch, plan.epochs, stream)
-            if plan.draw == "gaps":
-                counts = self._counts[plan.silo, held].draw(stream.words(plan.steps), more)
-                return subsets(counts, held, plan.slots, stream)
-            return own.reshape(plan.steps, -1) if len(own) else np.ones((plan.steps, held), bool)
+    def _drawn(
+        self,
+        place: int,
+        held: int,
+        tossed: np.ndarray,
+        streams: Sequence[tuple[Keystream, Keystream]],
+    ) -> np.ndarray:
+        """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
 
-        samples = []
-        for held, own, sizes, stream, more in zip(
-            self._held, tossed, self._coins, streams, refined, strict=True
-        ):
-            parts = np.split(own, np.cumsum(sizes)[:-1])
-            both = zip(self._plans, held, parts, strict=True)
-            samples.append([of_silo(plan, count, part, stream, more) for plan, count, part in both])
-        return samples
+        `tossed` are its coins [seeds, steps * held], none where all records are in each batch;
+        `streams` are those of each seed, and for further bits.
+        """
+        plan = self._plans[place]
+        if plan.draw == "shuffle":
+            every = [
+                shuffled(held, plan.records, plan.batch, plan.epochs, own) for own, _ in streams
+            ]
+            return np.stack(every)
+        if plan.draw == "gaps":
+            table = self._counts[place, held]
+            return np.stack(
+                [
+                    subsets(table.draw(own.words(plan.steps), more), held, plan.slots, own)
+                    for own, more in streams
+                ]
+            )
+        flags = tossed if tossed.size else np.ones((len(streams), plan.steps * held), bool)
+        return flags.reshape(len(streams), plan.steps, held)
 
     def _noise(self, number: int, asked: int) -> np.ndarray:
         """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
@@ -205,12 +233,8 @@ def _noise_rows(
     return np.concatenate(rows), np.concatenate(places)
 
 
-def _padded(samples: Sequence[Sequence[np.ndarray]], shape: PassShape) -> np.ndarray:
-    """[seeds, silos, steps, slots]: flags (False in empty slots), or numbers of records (-1)."""
-    kind = samples[0][0].dtype
-    size = (len(samples), len(samples[0]), shape.steps, shape.slots)
-    padded = np.full(size, False if kind.kind == "b" else -1, kind)
-    for of_seed, filled in zip(samples, padded, strict=True):
-        for own, place in zip(of_seed, filled, strict=True):
-            place[: own.shape[0], : own.shape[1]] = own
-    return padded
+def _empty(seeds: int, group: SiloGroup) -> np.ndarray:
+    """[seeds, silos, steps, slots]: flags, all False, or numbers of records, all -1."""
+    shape = group.shape
+    size = (seeds, len(group.members), shape.steps, shape.slots)
+    return np.zeros(size, bool) if shape.draw == "every" else np.full(size, -1, np.int32)

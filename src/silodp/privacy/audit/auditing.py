@@ -42,8 +42,9 @@ from silodp.subjects import blocks_of
 
 # About half a minute's work at most where data are small; a ConvNet takes what it takes.
 FEWEST_TRIALS, MOST_TRIALS, HEAVY_TRIALS = 1000, 20_000, 400
-# Seconds of all trials; of a round of one by itself; and of a row or random number in a step.
-_SECONDS, _OF_ROUND, _OF_ROW = 30.0, 1.5e-4, 2e-8
+# Seconds of all trials; of a round of one by itself; and of a row or random number in a step, which
+# in a release is drawn on the host.
+_SECONDS, _OF_ROUND, _OF_ROW, _OF_RELEASED_ROW = 30.0, 1.5e-4, 2e-8, 2.2e-7
 # Bounds that share what may go wrong: two by the attack, and those by many canaries.
 _BOUNDS = 6
 _SEEDS = 100_000  # that probes may use
@@ -162,7 +163,8 @@ def audit(
     """
     started = time.perf_counter()
     reporter = reporter or Reporter()
-    asked = grid(options)
+    # As a release is made, unless an experiment is to be audited.
+    asked = grid(options | {"entropy": options.get("entropy") or "os"})
     _check(asked, trials, confidence, canary_norm, others)
     prepared = prepare(asked, federation, custom_model, reporter)
     prepared, place = _with_few(prepared, silo, others)
@@ -174,8 +176,7 @@ def audit(
         )
 
     prepare_jax()
-    # As a release is made, unless an experiment is to be audited.
-    entropy = asked[0].entropy or "os"
+    entropy = prepared.asked[0].entropy or "os"
     job = replace(job_of(prepared), secret=new_secret(entropy))
     if trials is None:
         trials = _usual_trials(prepared, job)
@@ -236,7 +237,7 @@ def audit(
         noise_multiplier=plan.noise_multiplier,
         rounds=plan.schedule.rounds,
         silos=worlds.present.names,
-        proven=not plan.unproven,
+        proven=plan.release and not plan.unproven,
         warnings=_warnings(plan, trials, each),
         seconds=time.perf_counter() - started,
         present=present[point.attack.statistic][choosing(trials) :],
@@ -318,7 +319,8 @@ def _usual_trials(prepared: Prepared, job: Job) -> int:
     if prepared.model.heavy:
         return HEAVY_TRIALS
     rows = sum(p.total_steps * (p.slots + 4 * job.parameters) for p in prepared.plans[0])
-    seconds = _OF_ROUND * job.rounds + _OF_ROW * rows
+    of_row = _OF_RELEASED_ROW if job.release else _OF_ROW
+    seconds = _OF_ROUND * job.rounds + of_row * rows
     return int(np.clip(_SECONDS / seconds, FEWEST_TRIALS, MOST_TRIALS))
 
 

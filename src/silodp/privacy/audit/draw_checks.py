@@ -1,10 +1,11 @@
 """Are batches drawn as planned: each record by itself, at the plan's rate, anew in every step?
 
-Probes (see `probes`) with hardly any noise, on records whose gradients are far above the clip and
-lie along an axis of their own each. What a parameter shows is then how often its record was drawn,
-in clips, divided by what is public: in the rounds of weight 1, over all steps of a pass; in the
-others, in each of the last few steps. A silo of more records than that shows them in groups, and
-the last step alone.
+Probes (see `probes`) with little noise, on records whose gradients are far above the clip and lie
+along an axis of their own each. What a parameter shows is then how often its record was drawn, in
+clips, divided by what is public: in the rounds of weight 1, over all steps of a pass; in the
+others, in each of the last few steps. What is left beside whole numbers is the noise, which must
+not tell who was drawn. A silo of more records than that shows them in groups, and the last step
+alone.
 """
 
 import math
@@ -13,6 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from scipy import special
 
 from silodp.engines.job import Job
 from silodp.privacy.audit.checks import (
@@ -25,7 +27,7 @@ from silodp.privacy.audit.checks import (
     pair,
     strangest,
 )
-from silodp.privacy.audit.probes import HARDLY_ANY, linear_job, read_sums, regression_silos
+from silodp.privacy.audit.probes import linear_job, read_sums, regression_silos
 from silodp.privacy.plan import SiloPlan
 
 # How long records are, and how large their labels: gradients are then LONG^2 long.
@@ -39,6 +41,8 @@ _FEWEST_TRIALS, _MOST_TRIALS = 12, 64
 _WORK = 4e8  # multiplications of one probe
 # Of a reading: how far from a whole number it may be, and what rounding may add to it.
 _CLOSE, _ROUNDED = 0.05, 0.01
+# In place of a plan's noise: too little to hide a record, enough to be read beside it.
+_LITTLE = 2.0**-17
 
 
 def check_draws(
@@ -76,6 +80,7 @@ def check_draws(
     if own.batch < own.records:
         checks += _rates(drawn, own, held)
         checks += _independence(drawn, own, held)
+        checks.append(_noise_of_batches(sums[:, place, 1::2][..., held == 1]))
         for number, plan in enumerate(probed):
             if number != place and plan.batch < plan.records:
                 checks.append(_silos(drawn, steps[number], own, plan, held, counts[number]))
@@ -84,7 +89,7 @@ def check_draws(
 
 def _probed(plan: SiloPlan) -> SiloPlan:
     """The plan with hardly any noise, and with a few steps in which records are really drawn."""
-    plan = replace(plan, noise_multiplier=HARDLY_ANY)
+    plan = replace(plan, noise_multiplier=_LITTLE)
     if plan.batch == plan.records and plan.records > 1:
         half = plan.records // 2
         plan = replace(plan, batch=half, steps=2, draw="every", slots=plan.held)
@@ -104,7 +109,7 @@ def _groups(records: int, groups: int) -> np.ndarray:
 def _digits(plan: SiloPlan) -> int:
     """As many steps as can be told apart: readings are rounded to the lattice in each step."""
     largest = plan.batch * plan.most / plan.records
-    rounding = 2.0**-22 * (largest + 10 * math.sqrt(largest)) + 10 * HARDLY_ANY
+    rounding = 2.0**-22 * (largest + 10 * math.sqrt(largest)) + 10 * _LITTLE
     fitting = int(math.log(_ROUNDED / rounding, _BASE)) + 1
     return int(np.clip(fitting, 1, min(_MOST_DIGITS, plan.steps)))
 
@@ -255,6 +260,42 @@ def _sums_of_records(unit: np.ndarray, rate: float, held: np.ndarray) -> Check:
         "1",
         p,
     )
+
+
+def _noise_of_batches(shown: np.ndarray) -> Check:
+    """Is the noise of a pass [trials, rounds, parameters] independent of which records are drawn?
+
+    Whoever can tell from the noise who was drawn has no amplification by sampling. What is left
+    beside whole records is noise: for given batches it is normal, and so are the scores of its
+    sizes, so that the chances of correlations are exact however rarely a record is drawn.
+    """
+    shown = np.nan_to_num(shown, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, shown.shape[-1]).T
+    counts = np.round(shown)
+    noise = shown - counts
+    noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-300)
+    # P(|Z| <= |z|) as a normal score; the least and largest numbers are no nearer to 0 and 1.
+    scores = special.ndtri(np.clip(special.erf(np.abs(noise) / np.sqrt(2)), 1e-16, 1 - 1e-16))
+    signed, sizes = (_across(kind, counts) for kind in (noise, scores))
+    # A record's own parameter shows, besides noise, by how little its clipping misses the clip.
+    np.fill_diagonal(signed, 0.0)
+    found = np.stack([signed, sizes])
+    worst, p = strangest(of_correlation(found, shown.shape[1]))
+    parameter, record = divmod(worst % signed.size, len(counts))
+    return Check(
+        "noise is independent of batches",
+        f"correlation {found.ravel()[worst]:.3g} (parameter {parameter + 1}, record {record + 1})",
+        f"0 within {1 / np.sqrt(shown.shape[1]):.2g}",
+        p,
+    )
+
+
+def _across(noise: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Correlations of each row of the noise, whose mean is 0, with each row of counts."""
+    about = counts - counts.mean(axis=1, keepdims=True)
+    lengths = [np.sqrt(np.sum(rows**2, axis=1)) for rows in (noise, about)]
+    products = noise @ about.T
+    both = np.multiply.outer(*lengths)
+    return np.where(both > 0, products / np.where(both > 0, both, 1.0), 0.0)
 
 
 def _overlap(what: str, rows: np.ndarray, rate: float | None) -> Check:

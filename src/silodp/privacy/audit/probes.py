@@ -38,8 +38,6 @@ from silodp.privacy.queries import Queries, Schedule
 TINY_LR = 2.0**-90
 # So large that a single step drowns whatever model it started from.
 HUGE_LR = 2.0**20
-# In place of a plan's noise, where what is summed is to be read exactly.
-HARDLY_ANY = 2.0**-20
 # Numbers that the records of trials which are run at once may hold.
 _NUMBERS = 2.5e7
 
@@ -125,8 +123,9 @@ def read_sums(
         regulariser="outside",
         optimiser="sgd",
     )
-    setting = Setting(lr, tuple(plans), {})
-    order = np.argsort(np.concatenate([group.members for group in group_silos(plans)]))
+    setting = Setting(lr, plans_of(probe, plans), {})
+    groups = group_silos(setting.plans, probe.release)
+    order = np.argsort(np.concatenate([group.members for group in groups]))
     scale = np.array([plan.batch / lr / job.clip for plan in plans])[:, None, None, None]
     at_once = _at_once(federations[0], plans, rounds * passes * probe.parameters, len(seeds))
     parts, simulation, programs = [], None, Programs()
@@ -151,6 +150,11 @@ def _at_once(federation: Federation, plans: Sequence[SiloPlan], kept: int, trial
     fitting = max(2, int(_NUMBERS / (2 * records + 3 * drawn + 2 * kept * len(plans))))
     parts = -(-trials // min(trials, fitting))
     return -(-trials // parts)
+
+
+def plans_of(probe: Job, plans: Sequence[SiloPlan]) -> tuple[SiloPlan, ...]:
+    """The plans with what the probe asks: the host draws for a release what a plan asks for."""
+    return tuple(replace(plan, schedule=probe.schedule) for plan in plans)
 
 
 def linear_job(job: Job, features: int) -> Job:

@@ -21,7 +21,7 @@ from silodp.engines.simulation import Simulation
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method
 from silodp.privacy.audit.checks import Check, of_count, strangest
-from silodp.privacy.audit.probes import linear_job, regression_silos
+from silodp.privacy.audit.probes import linear_job, plans_of, regression_silos
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Queries, Schedule
 
@@ -52,10 +52,11 @@ def check_selections(
         select_score="loss",
     )
     seeds = seeds[:_TRIALS]
-    setting = Setting(1.0, tuple(plans), {})
+    setting = Setting(1.0, plans_of(probe, plans), {})
     simulation = Simulation(probe, seeds, [federation] * len(seeds), [setting])
     state, _ = simulation.advance(simulation.initial_state(), 0, _ROUNDS, evaluate=False)
-    order = np.argsort(np.concatenate([group.members for group in group_silos(plans)]))
+    groups = group_silos(setting.plans, probe.release)
+    order = np.argsort(np.concatenate([group.members for group in groups]))
     by_group = [np.asarray(group[1])[:, :, 0] for group in state.silos]
     chosen = np.concatenate(by_group, axis=1)[: len(seeds), order]
     rates = [

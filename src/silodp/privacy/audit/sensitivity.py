@@ -2,7 +2,8 @@
 
 Every silo of the probe (see `probes`) is a world of its own: a few of the audited silo's records,
 alone or with made-up ones that try to add as much as they can. All records are taken in one step
-with hardly any noise, so that the difference of two worlds' sums is what the made-up record adds.
+without noise, so that the difference of two worlds' sums is what the made-up record adds: of a
+release in whole grains, exactly.
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from silodp.engines.job import Job
+from silodp.engines.layout import silo_lattice
 from silodp.federation import Federation, Records, Silo
 from silodp.privacy.audit.canary import joined
 from silodp.privacy.audit.checks import Check, exactly
 from silodp.privacy.audit.noise_checks import noise_checks
-from silodp.privacy.audit.probes import HARDLY_ANY, full_batch, read_sums
+from silodp.privacy.audit.probes import full_batch, read_sums
 from silodp.privacy.plan import SiloPlan
+from silodp.whole_sums import CLIP_SLACK
 
 # Units of the silo's own that every world has.
 _FEW_LIGHT, _FEW_HEAVY = 16, 4
@@ -24,7 +27,13 @@ _AXES = 6
 _LENGTHS = (1.0, 1e3, 1e6)
 _FAR_LABEL = 1e4
 _STARTS = 2  # first models that are tried
-# Of a clip: what rounding, and the noise that is left, may add.
+_PAIRS = 6  # of made-up units that are added both
+# In place of a plan's noise: far below a grain.
+_NONE = 2.0**-60
+# So many records that a grain is some 2^-13 clips: whole grains can be read one by one.
+_MOST = 2**16
+_READ = 0.2  # grains by which a reading may be off
+# Of a clip: what rounding in single precision may add, in an experiment.
 _SLACK = 0.01
 # In which the noise on the model's own parameters is read.
 _ROUNDS, _FEWEST_TRIALS, _MOST_TRIALS = 16, 4, 64
@@ -37,34 +46,54 @@ def check_sensitivity(
     """What made-up records add to a sum of the silo at that place."""
     base = _some(federation.silos[place].train, _FEW_HEAVY if job.model.heavy else _FEW_LIGHT)
     canaries = _canaries(federation, base)
+    pairs = [(first, len(canaries) - 1 - first) for first in range(_PAIRS)]
     worlds = [base, *(joined(base, unit) for unit in canaries)]
-    worlds.append(joined(joined(base, canaries[0]), canaries[1]))
-    silent = replace(plan, noise_multiplier=HARDLY_ANY)
+    worlds += [joined(joined(base, canaries[a]), canaries[b]) for a, b in pairs]
+    silent = replace(plan, noise_multiplier=_NONE)
     plans = [
-        # What is public is the same in all worlds.
-        replace(full_batch(silent, base.units), held=world.units, slots=world.units)
+        # What is public is the same in all worlds, and so much that grains are coarse.
+        replace(full_batch(silent, base.units), held=world.units, slots=world.units, most=_MOST)
         for world in worlds
     ]
     shown = _federation(federation, worlds)
     sums = read_sums(job, [shown], plans, seeds[:_STARTS], 1, job.schedule.train, ())
     sums = np.moveaxis(sums, 1, 0).reshape(len(worlds), -1, sums.shape[-1])
-    added = sums[1:-1] - sums[0]
-    most = np.max(np.linalg.norm(added, axis=-1))
-    together = np.max(np.linalg.norm(sums[-1] - sums[0] - added[0] - added[1], axis=-1))
+    checks, unit, slack, off = [], 1.0, _SLACK, _SLACK
+    if job.release:
+        unit, slack, off = silo_lattice(job, plans[0]).grain / job.clip, CLIP_SLACK, 0.0
+        sums = sums / unit
+        checks = [_whole(np.abs(sums - np.round(sums)))]
+        sums = np.round(sums)
+    added = sums[1 : 1 + len(canaries)] - sums[0]
+    most = unit * np.max(np.linalg.norm(added, axis=-1))
+    both = sums[1 + len(canaries) :] - sums[0]
+    apart = np.stack([added[a] + added[b] for a, b in pairs])
+    together = unit * np.max(np.linalg.norm(both - apart, axis=-1))
     return [
+        *checks,
         exactly(
             "one record adds at most one clip",
-            bool(most <= 1 + _SLACK),
-            f"{most:.4g} clips (the most of {len(canaries)} made-up {plan.unit}s)",
+            bool(most <= 1 + slack),
+            f"{most:.7g} clips (the most of {len(canaries)} made-up {plan.unit}s)",
             "at most 1",
         ),
         exactly(
             "what a record adds does not hang on others",
-            bool(together <= _SLACK),
+            bool(together <= off),
             f"two add {together:.2g} clips more or less than both",
             "0",
         ),
     ]
+
+
+def _whole(off: np.ndarray) -> Check:
+    furthest = float(np.nan_to_num(np.max(off), nan=1.0))
+    return exactly(
+        "what records add is whole grains",
+        furthest <= _READ,
+        f"up to {furthest:.2g} grains off",
+        f"0 but for reading, at most {_READ:g}",
+    )
 
 
 def check_own_noise(

@@ -34,7 +34,7 @@ def run_trials(
       progress: called with the part of all trials that is done.
     """
     at_once = min(len(seeds), _trials_at_once(job, federation, settings))
-    groups = group_silos(settings[0].plans)
+    groups = group_silos(settings[0].plans, job.release)
     order = np.argsort(np.concatenate([group.members for group in groups]))
     simulation = Simulation(job, seeds[:at_once], [federation] * at_once, settings)
     parts = []
