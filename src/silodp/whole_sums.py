@@ -143,6 +143,8 @@ def one_by_one_whole_sum(
             gradient = gradient_of_one(params, *record)
             if offset is not None:
                 gradient = jax.tree.map(jnp.add, gradient, offset)
+            # Worked out once: else its norm could be that of a gradient that was rounded otherwise.
+            gradient = lax.optimization_barrier(gradient)
             leaves = [leaf.reshape(-1) for leaf in jax.tree.leaves(gradient)]
             norm = steady_norm(jnp.concatenate(leaves), 0)
             factor = clip_factor(norm, clip)
