@@ -458,14 +458,30 @@ def with_replacement(patch):
 
 
 def too_few_slots(patch):
-    honest = release_draws.packed
+    honest = release_draws.subsets
 
-    def few(drawn, slots):
-        rows = honest(drawn, slots)
+    def few(*args):
+        rows = honest(*args)
         rows[:, 10:] = -1
         return rows
 
-    patch.setattr(release_draws, "packed", few)
+    patch.setattr(release_draws, "subsets", few)
+
+
+def a_higher_rate_of_many(patch):
+    honest = release_draws.DrawnCounts
+    patch.setattr(
+        release_draws, "DrawnCounts", lambda held, batch, *more: honest(held, 1.15 * batch, *more)
+    )
+
+
+def the_first_half_of_many_alone(patch):
+    honest = release_draws.subsets
+    patch.setattr(
+        release_draws,
+        "subsets",
+        lambda counts, held, *more: honest(np.minimum(counts, held // 2), held // 2, *more),
+    )
 
 
 # Selections.
@@ -566,7 +582,12 @@ BATCHES = [
     the_same_batches_in_every_round,
     noise_from_the_bytes_of_batches,
 ]
-FEW_OF_MANY = [with_replacement, too_few_slots, a_higher_rate]
+FEW_OF_MANY = [
+    with_replacement,
+    too_few_slots,
+    a_higher_rate_of_many,
+    the_first_half_of_many_alone,
+]
 SELECTIONS = [
     no_noise_in_selections,
     twice_the_sharpness,

@@ -35,7 +35,7 @@ from silodp.array_files import arrays_content, read_arrays
 from silodp.datasets import DataOptions, coins, resolve
 from silodp.datasets.columns import NO_LEVEL, Column, Encoder
 from silodp.datasets.preparation import Preparation, Scaling, preparation_of
-from silodp.datasets.tables import text_columns
+from silodp.datasets.tables import table_of_frames
 from silodp.datasets.target import Target
 from silodp.handover.card import checked_card
 from silodp.handover.described import described, preparation_of_card
@@ -206,8 +206,10 @@ def test_a_site_can_use_what_it_got(tmp_path):
         model = silodp.load_model(told["model"])
         assert model.card["silo"] == folder.name
         records = pd.read_csv(folder / "records.csv")
+        options = table_options(agreed.schema)
         used = records.loc[:, list(agreed.schema.columns)]
-        identities = coins.of_rows(used, text_columns(table_options(agreed.schema)))
+        table = table_of_frames(folder.name, {folder.name: used}, options, total=True)
+        identities = table.identities[folder.name]
         tested = records[coins.toss(identities, 0.2, "test", folder.name, 0)]
         score = model.score(tested)
         assert score.value == pytest.approx(told["test"])

@@ -268,7 +268,8 @@ def _records_by_value(
         names = [str(name_of(value)) for value in values_of(kept, column)]
         subject = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
         return _ByValue(Records(x, y, subject), coins.of_texts(names), counted)
-    identities = coins.of_rows(kept, text_columns(options))
+    # Of what the row becomes: the same wherever and in whatever type it is stored.
+    identities = coins.of_arrays(x, y)
     if options.id_column is not None:
         own = [name_of(value) for value in values_of(kept, options.id_column)]
         # A row without a name goes by what it holds.
