@@ -6,6 +6,7 @@ import audit_faults as faults
 import experiment_faults
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from federations import small
 
@@ -15,7 +16,7 @@ from silodp.prepare import grid, prepare
 from silodp.privacy import plan as plans
 from silodp.privacy import training
 from silodp.privacy.audit import probes
-from silodp.privacy.audit.checks import FALSE_ALARM, Check, judged
+from silodp.privacy.audit.checks import FALSE_ALARM, Check, judged, of_variance
 from silodp.privacy.audit.claim import check_claim
 from silodp.privacy.audit.direct import direct_checks
 from silodp.privacy.audit.draw_checks import check_draws
@@ -256,3 +257,17 @@ def test_noise_that_is_not_enough_for_the_claim():
     assert (
         check_claim(replace(other, noise_multiplier=0.95 * other.noise_multiplier)).p_value == 0.0
     )
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.49, 0.3])
+def test_a_fair_coin_is_no_alarm(rate):
+    """Squares of a record that is drawn half the time do not vary at all; biased draws show."""
+    coins = np.random.default_rng(0).random(4000)
+    excess = (1 - 6 * rate * (1 - rate)) / (rate * (1 - rate))
+
+    def p_value(drawn):
+        unit = (drawn - rate) / np.sqrt(rate * (1 - rate))
+        return float(of_variance(np.sum(unit**2), len(unit), excess))
+
+    assert p_value(coins < rate) > 1e-3
+    assert p_value(2.0 * (coins < rate / 2)) < 1e-6  # pairs that come together

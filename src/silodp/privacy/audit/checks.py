@@ -56,6 +56,10 @@ def strangest(p_values: np.ndarray) -> tuple[int, float]:
     return place, float(min(1.0, flat[place] * len(flat)))
 
 
+# A kurtosis as low as that of a fair coin is taken for this much.
+_LEAST_EXCESS = -1.9
+
+
 def of_variance(
     squares: np.ndarray | float, count: np.ndarray | float, excess: float = 0.0, more: float = 1.0
 ) -> np.ndarray:
@@ -69,7 +73,8 @@ def of_variance(
     """
     # A sum of squares of what is nearly normal is nearly a chi-square one: with normal numbers
     # exactly, otherwise with as many degrees of freedom as give its variance.
-    shrunk = 2.0 / (2.0 + excess)
+    # (A fair coin's squares do not vary at all: there a little is allowed for all the same.)
+    shrunk = 2.0 / (2.0 + np.maximum(excess, _LEAST_EXCESS))
     low = special.chdtr(count * shrunk, squares * shrunk)
     high = special.chdtrc(count * shrunk, squares * shrunk / more)
     return np.minimum(1.0, 2 * np.minimum(low, high))
