@@ -7,7 +7,7 @@ is what the accountant charges for. How a batch is laid out follows from public 
 - "gaps": a fixed number of slots, chosen so that the chance of a draw that does not fit is paid for
   out of delta (see `slots_for`).
 
-A release tosses a coin of 64 bits for each record on the host (see `coins`). An experiment draws in
+A release draws on the host, exactly (see `poisson_batches`). An experiment draws in
 the compiled program, from 32 bits: a number for each record, or (for "gaps") the gaps between drawn
 records, which are geometric, so that a few numbers give the whole batch however large the silo.
 These are right to within single precision, which is good enough where nobody is protected.
