@@ -15,6 +15,7 @@ from silodp import Federation, get_model
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
 from silodp.prepare import grid, prepare
+from silodp.privacy.session import free_rounds
 from silodp.reporting import Reporter
 from silodp.runs import job_of
 
@@ -83,7 +84,7 @@ def _our_models(federation: Federation, name: str, clip: float) -> np.ndarray:
     job = job_of(prepared)
     values = job.method.traced_values(prepared.asked[0])
     simulation = Simulation(job, [0], [federation], [Setting(_LR, plans, values)])
-    state, _ = simulation.advance(simulation.initial_state(), 0, _ROUNDS)
+    state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, _ROUNDS))
     return simulation.personal_models(state)[0, 0]
 
 

@@ -146,8 +146,8 @@ def the_same_noise_in_every_trial(patch):
 def noise_of_another_silo(patch):
     honest = layout.silo_noise
 
-    def turned(job, plans):
-        noise = honest(job, plans)
+    def turned(plans):
+        noise = honest(plans)
         return noise._replace(scale=noise.scale[::-1])
 
     patch.setattr(layout, "silo_noise", turned)
@@ -156,9 +156,9 @@ def noise_of_another_silo(patch):
 def noise_without_the_clip(patch):
     honest = layout.silo_noise
 
-    def unscaled(job, plans):
-        noise = honest(job, plans)
-        return noise._replace(scale=noise.scale / job.clip)
+    def unscaled(plans):
+        noise = honest(plans)
+        return noise._replace(scale=noise.scale / plans[0][0].clip)
 
     patch.setattr(layout, "silo_noise", unscaled)
 

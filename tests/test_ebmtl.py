@@ -30,6 +30,7 @@ from silodp.methods.ebmtl import (
 from silodp.methods.fedavg import fedavg
 from silodp.methods.free_tests import Layers
 from silodp.privacy.queries import PassNoise, Queries
+from silodp.privacy.session import free_rounds
 from silodp.runs import job_of
 
 FULL = {"batch_size": 5000, "small_silos": "full-batch"}
@@ -383,7 +384,7 @@ def test_differences_have_the_noise_that_is_counted_with(sampling, optimiser, cl
     # Weights by precision depend on the updates themselves where budgets are unequal, a little.
     how |= {"policies": write(tmp_path, s0=9, s1=1.5)}
     simulation = simulated(without_signal((5, 16, 24, 24), dims), seeds, **how)
-    state, _ = simulation.advance(simulation.initial_state(), 0, rounds)
+    state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, rounds))
     own = np.asarray(state.server[0].own)[:, 0, :, :dims].astype(float)
     claimed = np.asarray(state.server[0].variance)[:, 0]
     ratios = np.mean(own**2, axis=(0, 2)) / claimed.mean(axis=0)
@@ -394,7 +395,7 @@ def test_differences_have_the_noise_that_is_counted_with(sampling, optimiser, cl
 def silent():
     """Of twenty silos without signal (more than parameters): simulation, state after 60 rounds."""
     simulation = simulated(without_signal((20,) * 20, DIMS), SEEDS, rounds=60, **FULL)
-    state, _ = simulation.advance(simulation.initial_state(), 0, 60)
+    state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, 60))
     return simulation, state
 
 
@@ -413,13 +414,13 @@ def test_where_silos_do_not_differ_they_keep_nothing(silent):
 
 def test_a_run_that_was_interrupted_goes_on_as_if_it_was_not(silent, tmp_path):
     simulation, whole = silent
-    half, _ = simulation.advance(simulation.initial_state(), 0, 25)
+    half, _ = simulation.advance(simulation.initial_state(), free_rounds(0, 25))
     leaves, structure = jax.tree.flatten(half)
     place = checkpoint.Place(tmp_path)
     place.save(0, 25, [], leaves)
     read = jax.tree.unflatten(structure, checkpoint.load(tmp_path).state)
     assert isinstance(read, State)
-    resumed, _ = simulation.advance(simulation.placed(read), 25, 60)
+    resumed, _ = simulation.advance(simulation.placed(read), free_rounds(25, 60))
     for one, other in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -13,7 +13,6 @@ import silodp
 from silodp.engines.layout import silo_lattice, silo_noise
 from silodp.errors import SilodpError
 from silodp.privacy.lattice import lattice_of
-from silodp.runs import job_of
 from silodp.whole_sums import CLIP_SLACK
 
 
@@ -39,14 +38,13 @@ def test_a_clip_that_would_be_lost_is_refused():
 def test_the_engine_uses_the_plans_lattice():
     federation = small(sizes=(40, 40))
     prepared = silodp.plan(federation=federation, epsilon=3, delta=1e-4, rounds=2, batch_size=16)
-    job = job_of(prepared)
-    noise = silo_noise(job, [[plan] for plan in prepared.plans[0]])
+    noise = silo_noise([[plan] for plan in prepared.plans[0]])
     for place, plan in enumerate(prepared.plans[0]):
-        lattice = silo_lattice(job, plan)
+        lattice = silo_lattice(plan)
         assert noise.grain[place, 0] == lattice.grain
-        assert noise.scale[place, 0] == pytest.approx(plan.noise_multiplier * job.clip, rel=1e-5)
-        assert lattice.scale >= plan.noise_multiplier * job.clip
-    without = silo_lattice(job, replace(prepared.plans[0][0], epsilon=math.inf))
+        assert noise.scale[place, 0] == pytest.approx(plan.noise_multiplier * plan.clip, rel=1e-5)
+        assert lattice.scale >= plan.noise_multiplier * plan.clip
+    without = silo_lattice(replace(prepared.plans[0][0], epsilon=math.inf))
     assert (without.grain, without.deviation) == (0, 0)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from federations import small
+from sessions import free_session
 
 import silodp
 from silodp.engines import checkpoint, execution
@@ -114,7 +115,7 @@ def test_trials_show_what_the_pivot_learned():
     lams, plans = [3.0, 1.0, 1.0, 1.0], prepared.plans[0]
     settings = [Setting(LR, plans, {"lam": lam}, trial=n) for n, lam in enumerate(lams)]
     how = {"evaluate_every": ROUNDS, "engine": "simulation", "keep_models": False}
-    how |= {"place": None, "at": None, "before_query": lambda: None, "reporter": Reporter()}
+    how |= {"place": None, "at": None, "session": free_session(ROUNDS), "reporter": Reporter()}
     done = execute(job, [0], [FEDERATION], settings, **how)
     assert [own["norms"].shape for own in done.learned] == [(1, ROUNDS, 2)] * len(lams)
     for own in done.learned:

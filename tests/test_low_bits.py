@@ -21,6 +21,7 @@ from silodp.engines.one_silo import OneSilo
 from silodp.privacy import lattice, release_draws
 from silodp.privacy.keystream import Keystream
 from silodp.privacy.rounded_gaussian import rounded_gaussian
+from silodp.privacy.session import free_rounds
 from silodp.runs import job_of
 
 PARAMETERS, RECORDS, ROUNDS, RUNS = 21, 40, 300, 16
@@ -53,7 +54,7 @@ class Answers:
         prepared, federation = prepared_for(*world)
         self.plan = prepared.plans[0][0]
         job = replace(job_of(prepared), secret=secret)
-        self.lattice = silo_lattice(job, self.plan)
+        self.lattice = silo_lattice(self.plan)
         setting = Setting(1.0, prepared.plans[0], prepared.method.traced_values(prepared.asked[0]))
         self._silo = OneSilo(job, federation, setting, 0, seed=0)
         self._zero = self._silo.begin(jnp.zeros(2, jnp.uint32))
@@ -67,7 +68,7 @@ class Answers:
     def of_rounds(self, numbers):
         sums = []
         for number in numbers:
-            state, _ = self._silo.local(self._zero, self._told, number)
+            state, _ = self._silo.local(self._zero, self._told, free_rounds(number, number + 1))
             model = np.concatenate(
                 [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(state)]
             )

@@ -11,6 +11,7 @@ import silodp
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
 from silodp.methods import METHODS, get_method, warm_starts
+from silodp.privacy.session import free_rounds
 from silodp.runs import job_of
 
 OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "seeds": 2}
@@ -32,7 +33,7 @@ def with_plans_of(other, method, **options):
     values = prepared.method.traced_values(prepared.asked[0])
     job = job_of(prepared)
     simulation = Simulation(job, [0], prepared.federations, [Setting(0.1, plans, values)])
-    state, _ = simulation.advance(simulation.initial_state(), 0, job.rounds)
+    state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, job.rounds))
     return simulation.personal_models(state)
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from federations import small
+from sessions import free_session
 
 from silodp import run, tune
 from silodp.engines import execution
@@ -42,7 +43,7 @@ def trained(lams, trials=None, method="mrmtl", lr=None, pivot=True, seeds=1, **o
         **how,
         place=None,
         at=None,
-        before_query=lambda: None,
+        session=free_session(ROUNDS),
         reporter=Reporter(),
     )
     return [np.asarray(model) for model in done.models], done.metrics[-1]

@@ -10,6 +10,7 @@ import silodp
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
+from silodp.privacy.session import free_rounds
 from silodp.runs import job_of
 
 SECRET = bytes(range(32))
@@ -27,7 +28,7 @@ def by_simulation(job, federation, setting, steps=((0, 4),)):
     simulation = Simulation(job, [3], [federation], [setting])
     state = simulation.initial_state()
     for start, stop in steps:
-        state, metric = simulation.advance(state, start, stop)
+        state, metric = simulation.advance(state, free_rounds(start, stop))
     return np.asarray(simulation.personal_models(state))[0, 0], metric[0, 0]
 
 

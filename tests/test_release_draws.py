@@ -195,7 +195,7 @@ def made(sizes=(40, 90, 700), **options):
 
 
 def draws_of(job, federation, plans, groups, seeds=(0,), trial=0):
-    lattices = [silo_lattice(job, plan) for plan in plans]
+    lattices = [silo_lattice(plan) for plan in plans]
     held = [federation.unit_counts.tolist()] * len(seeds)
     return ReleaseDraws(SECRET, seeds, trial, plans, held, lattices, job.parameters, groups)
 
@@ -224,7 +224,7 @@ def test_runs_that_are_drawn_together_are_those_drawn_alone():
     """Seeds side by side, with as many records or not: each has the bytes of its own address."""
     job, _, plans = made()
     groups = group_silos(plans, True)
-    lattices = [silo_lattice(job, plan) for plan in plans]
+    lattices = [silo_lattice(plan) for plan in plans]
     held = [[40, 90, 700], [38, 90, 650], [40, 90, 700]]
 
     def draws(which):
@@ -281,5 +281,5 @@ def test_noise_has_the_planned_deviation():
         for at, place in enumerate(group.members):
             own = [one[number].passes.noise[0, at][:, : plans[place].steps] for one in drawn]
             noise = np.concatenate([part.ravel() for part in own])
-            deviation = silo_lattice(job, plans[place]).deviation
+            deviation = silo_lattice(plans[place]).deviation
             assert stats.kstest(noise / deviation, "norm").pvalue > 1e-4

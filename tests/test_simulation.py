@@ -19,6 +19,7 @@ from silodp.privacy.plan import SideQueries, SiloPlan
 from silodp.privacy.queries import Schedule
 from silodp.privacy.randomness import draw_pass, pass_keys, run_key
 from silodp.privacy.sampling import draw_batches, threshold_of
+from silodp.privacy.session import free_rounds
 
 COMMON = {"rounds": 4, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "keep_models": True}
 
@@ -71,6 +72,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
         held=int(n),
         most=int(n),
         batch=batch,
+        clip=1.0,
         epochs=1,
         steps=n // batch,
         schedule=Schedule(1),
@@ -185,9 +187,9 @@ def test_noise_is_what_the_plan_says(draw):
     plans = tuple(
         dataclasses.replace(plan, slots=60 if draw == "gaps" else plan.records) for plan in plans
     )
-    job = Job(model, METHODS["local"], rounds, clip, np.ones(4) / 4)
+    job = Job(model, METHODS["local"], rounds, np.ones(4) / 4)
     simulation = Simulation(job, range(10), [federation] * 10, [Setting(lr, plans, {})])
-    state, _ = simulation.advance(simulation.initial_state(), 0, rounds)
+    state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, rounds))
     w = simulation.personal_models(state)[:, 0]  # [seeds, silos, dims + 1]
     for place, n in enumerate(sizes):
         steps = rounds * (n // batch)

@@ -1,128 +1,30 @@
-"""A run and the silos' ledgers: refused if it does not fit, charged before it starts, closed after.
+"""What a run would take of the silos' ledgers: from options and plans to reservations.
 
-Off by default in simulation; `--ledger DIR` turns it on.
+Off by default in simulation; `--ledger DIR` turns it on. What is done with a reservation is in
+`privacy.session`.
 """
 
 import math
-import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from silodp import datasets
-from silodp.engines.checkpoint import Checkpoint
 from silodp.errors import SilodpError
 from silodp.json_values import plain
 from silodp.methods import get_method
 from silodp.models import is_heavy
 from silodp.options import RunOptions
 from silodp.prepare import Prepared, data_options, filled, plans_of, policies_of
-from silodp.privacy.charging import (
-    Charge,
-    charge_all,
-    finish_all,
-    resume_all,
-    void_all,
-    would_exceed,
-)
+from silodp.privacy.charging import Reservation
 from silodp.privacy.ledger import SUFFIX, Ledger, ledger_paths, read_path
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
+from silodp.privacy.session import RunLedgers
 from silodp.privacy.spending import Allowance
 from silodp.privacy.statistics import gaussian_event
-from silodp.reporting import Reporter
-
-
-class Account(NamedTuple):
-    """What a run will be charged for, in which ledgers.
-
-    Attributes:
-      directory: of the ledgers.
-      charges: of each ledger, by its name.
-      allowances: likewise.
-      strictest: whether a stricter allowance that is in force holds on (see `charge_all`).
-    """
-
-    directory: Path
-    charges: dict[str, Charge]
-    allowances: dict[str, Allowance]
-    strictest: bool = False
-
-    def to_source(self, name: str) -> "Account":
-        """The same of a single silo, charged to the ledger of its records, which others use too."""
-        ((silo, charge),) = self.charges.items()
-        return Account(self.directory, {name: charge}, {name: self.allowances[silo]}, True)
-
-    def marked(self, **about: Any) -> "Account":
-        """The same, with more that the charges say of themselves."""
-        charges = {n: replace(one, about=one.about | about) for n, one in self.charges.items()}
-        return self._replace(charges=charges)
-
-    def check(self) -> None:
-        """Refuses what does not fit, and writes nothing."""
-        would_exceed(self.directory, self.charges, self.allowances, strictest=self.strictest)
-
-    def charge(self, run: str, progress: Callable[[int, int], None] | None = None) -> None:
-        """Charges all ledgers for a run of that name, or none."""
-        charge_all(
-            self.directory,
-            self.charges,
-            self.allowances,
-            run,
-            strictest=self.strictest,
-            progress=progress,
-        )
-
-
-class OpenCharge:
-    """A run that is paid for: the only place that knows whether its charge may still be voided.
-
-    That may be only while no record was asked anything, which nothing but `before_query` ends, and
-    nothing begins again: neither progress, nor a later part of the run, nor going on after an
-    interruption. Whatever is not an error of that time (an interruption, a process that is killed)
-    keeps the charge. A run whose engine never called `before_query` cannot end well, ledger or not,
-    so that an engine which forgets to is found by whoever runs it first.
-
-    Attributes:
-      run: its name in the ledgers; empty without any.
-    """
-
-    def __init__(self, account: Account | None, at: Checkpoint | None, reporter: Reporter):
-        """Charges the run, or goes on with one that was charged."""
-        self._account, self._queried = account, at is not None
-        self.run = ""
-        if account is None:
-            return
-        if at is not None:
-            self.run = at.charge
-            resume_all(account.directory, list(account.charges), self.run, at.round)
-            return
-        self.run = secrets.token_hex(8)
-        reporter.stage("charging ledgers")
-        account.charge(self.run, reporter.calibrated)
-
-    def before_query(self) -> None:
-        """To be called before records are asked anything: from here on the charge stays."""
-        self._queried = True
-
-    def finish(self) -> None:
-        """The run has ended as charged."""
-        if self._account is not None:
-            finish_all(self._account.directory, list(self._account.charges), self.run)
-
-    def __enter__(self) -> "OpenCharge":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Voids the charge where the run failed before any query."""
-        if error is None and not self._queried:
-            raise RuntimeError("The engine did not say that it asks records: see OpenCharge.")
-        if self._account is not None and isinstance(error, Exception) and not self._queried:
-            why = f"failed before any query: {type(error).__name__}"
-            void_all(self._account.directory, list(self._account.charges), self.run, why)
 
 
 class Release(NamedTuple):
@@ -137,8 +39,12 @@ class Release(NamedTuple):
     delta: float
 
 
-def account_of(prepared: Prepared) -> Account | None:
-    """What the run will be charged for; None without a ledger."""
+# In how many blocks a run on one machine is charged: each is written to the ledgers of all silos.
+BLOCKS = 4
+
+
+def ledgers_of(prepared: Prepared) -> RunLedgers | None:
+    """What the run would take of its ledgers; None without any."""
     asked = prepared.asked[0]
     if asked.ledger is None:
         return None
@@ -156,34 +62,34 @@ def account_of(prepared: Prepared) -> Account | None:
                 f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
                 f"({reason}): change it, or leave out --ledger."
             )
-    return _account(asked, names, plans, policies)
+    return _ledgers(asked, names, plans, policies)
 
 
-def _account(
+def _ledgers(
     asked: RunOptions,
     names: Sequence[str],
     plans: Sequence[SiloPlan],
     policies: Sequence[Policy],
-) -> Account:
+) -> RunLedgers:
     assert asked.ledger is not None
-    return Account(
+    return RunLedgers(
         asked.ledger,
-        {name: _charge(asked, plan) for name, plan in zip(names, plans, strict=True)},
+        {name: _reservation(asked, plan) for name, plan in zip(names, plans, strict=True)},
         _allowances(names, policies),
     )
 
 
 def _allowances(names: Sequence[str], policies: Sequence[Policy]) -> dict[str, Allowance]:
     return {
-        name: Allowance(*policy.lifetime, policy.relation, policy.unit)  # type: ignore[arg-type]
+        name: Allowance(*policy.lifetime, policy.relation, policy.unit, policy.lifetime_filter)  # type: ignore[arg-type]
         for name, policy in zip(names, policies, strict=True)
     }
 
 
-def account_of_release(
+def ledgers_of_release(
     asked: RunOptions, releases: Sequence[Release], policies: Sequence[Policy]
-) -> Account | None:
-    """What statistics that are released outside any run will be charged for; None without a ledger.
+) -> RunLedgers | None:
+    """What statistics that are released outside any run would take of ledgers; None without any.
 
     In a ledger they are a run of one round, because all of it is released at once or nothing is.
     """
@@ -196,15 +102,13 @@ def account_of_release(
                 "asked for there: give it a finite epsilon, or leave out --ledger."
             )
     names = [release.silo for release in releases]
-    charges = {release.silo: _charge_of_release(asked, release) for release in releases}
-    return Account(asked.ledger, charges, _allowances(names, policies))
+    reservations = {release.silo: _reservation_of_release(asked, release) for release in releases}
+    return RunLedgers(asked.ledger, reservations, _allowances(names, policies))
 
 
-def _charge_of_release(asked: RunOptions, release: Release) -> Charge:
-    event = gaussian_event(release.noise_multiplier, 1)
-
-    def event_of_rounds(rounds: int) -> DpEvent:
-        return SelfComposedDpEvent(event, rounds)
+def _reservation_of_release(asked: RunOptions, release: Release) -> Reservation:
+    def event_of(first: int, last: int) -> DpEvent:
+        return gaussian_event(release.noise_multiplier, last - first)
 
     about = {
         "summary": f"{release.what} of {asked.data}, {release.records} {release.unit}s, noise "
@@ -213,14 +117,14 @@ def _charge_of_release(asked: RunOptions, release: Release) -> Charge:
         "data_options": _which_records(asked),
         **release._asdict(),
     }
-    return Charge(event, 0.0, about, 1, event_of_rounds)
+    return Reservation(0.0, about, 1, event_of)
 
 
-def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
+def _reservation(asked: RunOptions, plan: SiloPlan) -> Reservation:
     """Each seed is a run of its own: together they cost that many times as much."""
 
-    def event_of_rounds(rounds: int) -> DpEvent:
-        return SelfComposedDpEvent(plan.event_of_rounds(rounds), asked.seeds)
+    def event_of(first: int, last: int) -> DpEvent:
+        return SelfComposedDpEvent(plan.event_of(first, last), asked.seeds)
 
     seeds = f", {asked.seeds} seeds" if asked.seeds > 1 else ""
     about = {
@@ -235,12 +139,13 @@ def _charge(asked: RunOptions, plan: SiloPlan) -> Charge:
         "queries": sorted(plan.queries()),
         **plan.statement(),
     }
-    return Charge(
-        event=event_of_rounds(plan.schedule.rounds),
+    return Reservation(
         overflow=min(1.0, plan.overflow * asked.seeds),
         about=about,
         rounds=plan.schedule.rounds,
-        event_of_rounds=event_of_rounds,
+        event_of=event_of,
+        # What is tuned is proven as a whole, and of no part.
+        blocks=1 if plan.tuning is not None else BLOCKS,
     )
 
 
@@ -273,7 +178,7 @@ def refuse_early(asked: RunOptions) -> None:
         )
     except SilodpError:
         return  # the ledgers are of other silos than the data: what is loaded will tell
-    _account(asked, list(counts), plans, policies).check()
+    _ledgers(asked, list(counts), plans, policies).check()
 
 
 def _is_about(about: dict[str, Any], asked: RunOptions) -> bool:
@@ -293,6 +198,6 @@ def _which_records(asked: RunOptions) -> dict[str, Any]:
 
 
 def _last_about(ledger: Ledger) -> dict[str, Any]:
-    """What the silo's latest charge says of itself: such as data and record count."""
-    charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
-    return charges[-1]["about"] if charges else {}
+    """What the silo's latest run says of itself: such as data and record count."""
+    about = [entry.body["about"] for entry in ledger.entries if "about" in entry.body]
+    return about[-1] if about else {}

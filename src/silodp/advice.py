@@ -35,6 +35,7 @@ from silodp.json_values import plain
 from silodp.options import LARGEST
 from silodp.prepare import Data, grid
 from silodp.privacy.policy import Policy, check_delta, concerns
+from silodp.privacy.steps import moved_by
 from silodp.reporting import Reporter
 from silodp.run_results import NOISE_FROM_A_SEED
 from silodp.spread import Spread, estimated_spread
@@ -247,7 +248,7 @@ def _sigma_dp(policy: Policy, clip: float) -> float:
     if math.isinf(policy.epsilon):
         return 0.0
     least = float(get_sigma_gaussian(policy.epsilon, policy.delta))
-    return clip * least * (2.0 if policy.relation == "replace-one" else 1.0)
+    return clip * least * moved_by(policy.relation)
 
 
 def _rows(asked: Advised, variances: np.ndarray, tau: float) -> list[dict[str, Any]]:

@@ -11,6 +11,10 @@ Task = Literal["regression", "binary", "multiclass"]
 Relation = Literal["add-remove", "replace-one"]
 """Which data sets are neighbours: one record more or less, or one record changed for another."""
 
+LifetimeFilter = Literal["renyi", "gaussian"]
+"""What decides, for good, whether a run fits a lifetime: Rényi divergence at one order (for all
+events), or Gaussian differential privacy (tighter, for ledgers of Gaussian mechanisms alone)."""
+
 Accountant = Literal["best", "pld", "rdp"]
 """How an event is charged: by its privacy loss distribution, by Rényi divergence, or by the
 better of those that know every step."""

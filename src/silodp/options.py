@@ -11,6 +11,7 @@ from silodp.choices import (
     Accountant,
     Engine,
     Entropy,
+    LifetimeFilter,
     Optimiser,
     Regulariser,
     Relation,
@@ -80,6 +81,11 @@ class RunOptions:
         None, "Budget over all runs in the ledger; else as for one run."
     )
     lifetime_delta: float | None = _option(None, "Its delta; else as for one run.")
+    lifetime_filter: LifetimeFilter = _option(
+        "renyi",
+        "What decides whether a run fits the lifetime, fixed when the ledger is opened: renyi (any "
+        "run), or gaussian (Gaussian mechanisms on all records alone, more tightly).",
+    )
     subject_column: str | None = _option(
         None, "Column that says whom a record is about: protects people, not single records."
     )
@@ -259,6 +265,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sampling": get_args(Sampling),
     "accountant": get_args(Accountant),
     "regulariser": get_args(Regulariser),
+    "lifetime_filter": get_args(LifetimeFilter),
     "relation": get_args(Relation),
     "select_mechanism": get_args(SelectMechanism),
     "select_score": get_args(SelectScore),

@@ -14,6 +14,7 @@ from silodp.prepare import Prepared
 from silodp.privacy.accounting import epsilon_of, supporting
 from silodp.privacy.events import to_json
 from silodp.privacy.plan import SiloPlan
+from silodp.privacy.queries import PREPARATION
 
 # Rounds at which a curve is worked out.
 _POINTS = 12
@@ -95,10 +96,8 @@ def spending_curve(plan: SiloPlan) -> tuple[list[int], list[float]]:
     """Rounds, and the epsilon that is spent by the end of each."""
     rounds = plan.schedule.rounds
     points = sorted({round(rounds * (i / _POINTS) ** 1.5) for i in range(_POINTS + 1)})
-    spent = [
-        _epsilon(_Same(plan.event_of_rounds(r)), plan.delta_for_queries, plan.relation)
-        for r in points
-    ]
+    events = [plan.event if r == rounds else plan.event_of(PREPARATION, r) for r in points]
+    spent = [_epsilon(_Same(e), plan.delta_for_queries, plan.relation) for e in events]
     return points, spent
 
 

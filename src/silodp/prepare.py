@@ -333,6 +333,7 @@ def policies_of(asked: RunOptions, silos: Sequence[str], by_subject: bool) -> tu
         "delta": asked.delta,
         "lifetime_epsilon": asked.lifetime_epsilon,
         "lifetime_delta": asked.lifetime_delta,
+        "lifetime_filter": asked.lifetime_filter,
         "relation": asked.relation,
         "subject": asked.subject_column or ("subject" if by_subject else None),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from silodp.accounts import account_of, refuse_early
+from silodp.accounts import ledgers_of, refuse_early
 from silodp.baselines import forget_baselines, train_baselines
 from silodp.engines.checkpoint import Place
 from silodp.engines.job import Job, Setting
@@ -21,8 +21,6 @@ from silodp.errors import SilodpError
 from silodp.methods import get_method
 from silodp.models import Model
 from silodp.prepare import Data, Prepared, grid, load, prepare, prepare_loaded
-from silodp.privacy.randomness import HostRandom
-from silodp.privacy.statistics import noisy_metric
 from silodp.progress_file import kept_progress
 from silodp.reporting import Reporter
 from silodp.result import FROM_PYTHON, Result
@@ -116,9 +114,9 @@ def plan(
     if federation is None:
         refuse_early(asked[0])
     prepared = prepare(asked, federation, custom_model, reporter)
-    account = account_of(prepared)
-    if account is not None:
-        account.check()
+    ledgers = ledgers_of(prepared)
+    if ledgers is not None:
+        ledgers.check()
     return prepared
 
 
@@ -203,7 +201,6 @@ def job_of(prepared: Prepared) -> Job:
         model=prepared.model,
         method=prepared.method,
         rounds=asked.rounds or 0,
-        clip=asked.clip or 0.0,
         weights=weights / weights.sum(),
         fixed=prepared.method.fixed_values(asked),
         subjects=federation.by_subject,
@@ -223,17 +220,16 @@ def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.nda
     if not asked.metric_share:
         return exact
     largest = asked.metric_bound if federation.metric == "mse" else 1.0
-    noisy = np.empty_like(exact)
+    noisy, paid = np.empty_like(exact), training.session.pay(0, (asked.rounds or 0) + 1)
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):
-            random = HostRandom(seed, training.secret, f"metric {number} {plan.silo}")
-            silo = prepared.federations[s].silos[k]
-            noisy[:, s, k] = noisy_metric(
-                exact[:, s, k].astype(np.float64) * len(silo.test),
+            noisy[:, s, k] = training.session.noisy_mean(
+                paid,
+                seed,
+                f"metric {number} {plan.silo}",
+                prepared.federations[s].silos[k],
+                exact[:, s, k],
                 largest,
-                silo.public_test_count,
-                silo.most_tested,
                 plan.metric_noise,
-                random,
             )
     return noisy

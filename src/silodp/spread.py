@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from silodp.accounts import OpenCharge, Release, account_of_release
+from silodp.accounts import Release, ledgers_of_release
 from silodp.errors import SilodpError
 from silodp.federation import Federation, PublicKnowledge, Records
 from silodp.options import RunOptions
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_declared
-from silodp.privacy.randomness import HostRandom, new_secret
+from silodp.privacy.session import FINISHED, RunSession
 from silodp.privacy.statistics import LABEL_SENSITIVITY, gaussian_event, noisy_label_moments
 from silodp.reporting import Reporter
 
@@ -68,21 +68,24 @@ def estimated_spread(
             )
     counts = [silo.public_count for silo in silos]
     releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
-    account = account_of_release(asked, releases, policies)
-    secret = new_secret(asked.entropy or "seed")
-    with OpenCharge(account, None, reporter) as charge:
-        charge.before_query()
+    ledgers = ledgers_of_release(asked, releases, policies)
+    session = RunSession(ledgers, [silo.name for silo in silos], rounds=1)
+    if ledgers is not None:
+        reporter.stage("reserving budgets")
+    session.reserve(asked.entropy or "seed", progress=reporter.calibrated)
+    with session.closed_on_failure(can_resume=lambda: False):
+        paid = session.pay(0, 1)
         moments = [
             noisy_label_moments(
                 _within_unit_ball(federation, silo.train),
                 count,
                 release.noise_multiplier,
-                HostRandom(asked.first_seed, secret, f"spread {silo.name}"),
+                session.random(paid, asked.first_seed, f"spread {silo.name}"),
                 silo.train.subject,
             )
             for silo, count, release in zip(silos, counts, releases, strict=True)
         ]
-    charge.finish()
+    session.close(FINISHED)
     noise = [
         release.noise_multiplier * LABEL_SENSITIVITY / count
         for release, count in zip(releases, counts, strict=True)

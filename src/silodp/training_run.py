@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from silodp.accounts import OpenCharge, account_of
+from silodp.accounts import ledgers_of
 from silodp.datasets.preparation import by_moments, preparation_of
 from silodp.engines.checkpoint import Place
 from silodp.engines.devices import prepare_jax
@@ -16,7 +16,8 @@ from silodp.engines.programs import Programs
 from silodp.federation import Federation, Records, Silo
 from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.randomness import HostRandom, new_secret
+from silodp.privacy.queries import PREPARATION
+from silodp.privacy.session import FINISHED, PaidRounds, RunSession
 from silodp.privacy.statistics import noisy_moments
 from silodp.reporting import Reporter
 
@@ -80,7 +81,7 @@ class TrainingRun:
         programs: Programs | None = None,
     ):
         """Trains; what settings are trained may depend on the secret that noise comes from."""
-        account, self._place = account_of(prepared), place
+        ledgers, self._place = ledgers_of(prepared), place
         watch.hide_metric = watch.hide_metric or prepared.asked[0].metric_share > 0
         watch.done("calibrate")
         watch.promised([plan.statement() for plan in prepared.plans[0]])
@@ -94,17 +95,25 @@ class TrainingRun:
             at = place.begin(
                 fingerprint(job, self.seeds, self.federations, settings_of(b""), **how)
             )
-        # Rounds that are done again after an interruption are the same: no further release.
-        self.secret = at.secret if at else new_secret(first.entropy or "seed")
+        names, rounds = self.federations[0].names, job.rounds
+        self.session = RunSession(ledgers, names, rounds, at.charge if at else "")
+        if at:
+            # Rounds that are done again after an interruption are the same: no further release.
+            self.session.resume(at.secret, rounds if at.chunk else at.round)
+        else:
+            if ledgers is not None:
+                watch.stage("reserving budgets")
+            self.session.reserve(first.entropy or "seed", progress=watch.calibrated)
+        self.secret = self.session.secret
         self.settings = settings_of(self.secret)
-        with OpenCharge(account, at, watch) as self._charge:
+        with self.session.closed_on_failure(lambda: place is not None and place.can_resume):
             if place is not None:
                 place.open()
-                place.charge, place.secret = self._charge.run, self.secret
+                place.charge, place.secret = self.session.name, self.secret
             if first.statistics_share:
-                self._charge.before_query()
+                paid = self.session.pay(PREPARATION, 0)
                 self.federations = [
-                    standardised(federation, prepared.plans[0], seed, self.secret)
+                    standardised(federation, prepared.plans[0], seed, self.session, paid)
                     for seed, federation in zip(self.seeds, self.federations, strict=True)
                 ]
             self.execution = execute(
@@ -116,7 +125,7 @@ class TrainingRun:
                 keep_models=keep_models,
                 place=place,
                 at=at,
-                before_query=self._charge.before_query,
+                session=self.session,
                 reporter=watch,
                 programs=programs,
             )
@@ -124,13 +133,17 @@ class TrainingRun:
 
     def close(self) -> None:
         """The results are where they belong: the ledgers are told, the checkpoint goes."""
-        self._charge.finish()
+        self.session.close(FINISHED)
         if self._place is not None:
             self._place.clear()
 
 
 def standardised(
-    federation: Federation, plans: Sequence[SiloPlan], seed: int, secret: bytes
+    federation: Federation,
+    plans: Sequence[SiloPlan],
+    seed: int,
+    session: RunSession,
+    paid: PaidRounds,
 ) -> Federation:
     """The federation with features standardised by noisy statistics of each silo."""
     bound = federation.feature_bound
@@ -138,7 +151,7 @@ def standardised(
     federation = federation.decoded()
 
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
-        random = HostRandom(seed, secret, f"statistics {silo.name}")
+        random = session.random(paid, seed, f"statistics {silo.name}")
         mean, deviation = noisy_moments(
             silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
         )

@@ -2,10 +2,10 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -17,7 +17,7 @@ from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.errors import SilodpError
 from silodp.names import in_cell
 from silodp.privacy.chain import COLUMNS, canonical
-from silodp.privacy.entry_words import in_words
+from silodp.privacy.entry_words import in_words, standing_notes
 from silodp.privacy.ledger import (
     Ledger,
     check_head,
@@ -26,6 +26,10 @@ from silodp.privacy.ledger import (
     ledger_paths,
     read_path,
 )
+
+if TYPE_CHECKING:
+    from silodp.privacy.lifetime import Lifetime
+    from silodp.privacy.spending import Cost
 
 app = typer.Typer(
     help="Shows and checks privacy ledgers: what each silo has spent, and what is left.",
@@ -56,17 +60,24 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         table.add_column("time", no_wrap=True)
         table.add_column("what")
         table.add_column("run", overflow="fold")
-        table.add_column("epsilon alone", justify="right")
-        table.add_column("spent so far", justify="right")
+        table.add_column("takes", justify="right")
+        table.add_column("spent", justify="right")
+        table.add_column("reserved", justify="right")
         for entry, row in zip(ledger.entries, told["entries"], strict=True):
             table.add_row(
                 safe(entry.time[:19].replace("T", " ")),
                 safe(in_words(entry)),
                 safe(entry.run),
-                _number(row["epsilon"]),
-                _number(row["spent_epsilon"]),
+                _share(row["share"]),
+                _share(row["spent_share"]),
+                _share(row["reserved_share"]),
             )
         console.print(table)
+        if told["spent_epsilon"] is not None:
+            console.print(
+                f"Shares are of the lifetime allowance. All that was charged costs epsilon "
+                f"{told['spent_epsilon']:.4g}, however runs were chosen."
+            )
         console.print(f"Head: {ledger.head} (entry {len(ledger.entries)})\n")
 
 
@@ -139,32 +150,150 @@ def export(
 
 @app.command("remaining")
 def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) -> None:
-    """Shows what each silo has spent, and what is left of its lifetime allowance.
+    """Shows what each silo has spent and reserved, and what is left of its lifetime allowance.
 
-    What is left is the largest epsilon of one further Gaussian release that still fits. It is more
-    than lifetime less spent, because costs compose.
+    Shares of the lifetime add up. Epsilons do not: what was spent is the epsilon of all that was
+    charged, however runs were chosen, and what is left is the largest epsilon of one further
+    Gaussian release that still fits.
     """
-    from silodp.privacy.spending import remaining as remaining_of
+    from silodp.privacy.spending import standing
 
-    names = [ledger.silo for ledger in _ledgers(directory, silo)]
+    ledgers = _ledgers(directory, silo)
     silos = []
-    with _progress("Working out what is left", len(names)) as step:
-        for name in names:
-            silos.append(remaining_of(directory, name))
+    with _progress("Working out what is left", len(ledgers)) as step:
+        for ledger in ledgers:
+            silos.append(standing(ledger))
             step()
     if as_json:
         print_json({"silos": silos})
         return
-    table = Table("silo", "spent", "left for one more", "lifetime", "delta", "runs", "counted per")
+    table = Table(
+        *("silo", "spent", "reserved", "given back", "left", "epsilon spent", "lifetime"),
+        *("one more run like the last",),
+    )
     for told in silos:
         table.add_row(
             safe(told["silo"]),
+            _share(told["spent_share"]),
+            _share(told["reserved_share"]),
+            _share(told["given_back_share"]),
+            _share(told["left_share"]),
             _number(told["spent_epsilon"]),
-            _number(told["remaining_epsilon"]),
-            _number(told["lifetime_epsilon"]),
-            _number(told["lifetime_delta"]),
-            str(told["runs"]),
-            f"{told['unit']}, {told['relation']}",
+            _lifetime(told),
+            _again(told["same_again"]),
+        )
+    console = answers()
+    console.print(table)
+    for told in silos:
+        for note in standing_notes(told):
+            console.print(safe(f"{told['silo']}: {note}"), soft_wrap=True)
+
+
+@app.command("close")
+def close(
+    directory: Directory,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as `ledger show` names it.")],
+    silo: OneSilo = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the ledger.")] = "abandoned",
+) -> None:
+    """Closes a run that will not go on: what it never was charged for is given back.
+
+    From then on no further round of it can be answered, by whichever process.
+    """
+    from silodp.privacy.charging import close_everywhere
+
+    silos = [ledger.silo for ledger in _ledgers(directory, silo)]
+    closed = close_everywhere(directory, silos, run, reason)
+    answers(soft_wrap=True).print(
+        f"Run {safe(run)} is closed in {len(closed)} ledger{'s' * (len(closed) > 1)}: what it was "
+        "not charged for is left again, and no further round of it can be answered."
+    )
+
+
+@app.command("backup")
+def backup(
+    directory: Directory,
+    out: Annotated[Path, typer.Option(help="Folder to copy to, on another disk.")],
+    silo: OneSilo = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copies ledgers while they are in use, each as it is at one moment, and checks the copies."""
+    from silodp.privacy.ledger import backup as copied
+
+    told = []
+    with _progress("Copying", len(_paths(directory, silo))) as step:
+        for path in _paths(directory, silo):
+            ledger = copied(path, out)
+            told.append({"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head})
+            step()
+    if as_json:
+        print_json({"silos": told, "folder": str(out)})
+        return
+    answers(soft_wrap=True).print(
+        f"{len(told)} ledger{'s' * (len(told) > 1)} copied to {safe(str(out))}, and checked."
+    )
+
+
+@app.command("convert")
+def convert(directory: Directory, silo: OneSilo = None) -> None:
+    """Converts ledgers of the first format, and says what they can still promise.
+
+    They added runs up as if all had been planned beforehand. What they hold counts in full; from
+    then on a filter decides, which holds however runs are chosen.
+    """
+    from silodp.privacy.charging import convert as converted
+    from silodp.privacy.ledger import FORMAT
+    from silodp.privacy.spending import account_of, remaining
+
+    old = [one for one in _ledgers(directory, silo) if account_of(one).format != FORMAT]
+    if not old:
+        raise SilodpError(f"No ledger in {directory} has an older format: leave them as they are.")
+    console = answers(soft_wrap=True)
+    for ledger in old:
+        converted(directory, ledger.silo)
+        told = remaining(directory, ledger.silo)
+        console.print(f"{safe(ledger.silo)} is converted. {safe(_promise_in_words(told))}")
+
+
+@app.command("summary")
+def summary(
+    directory: Directory,
+    policies: Annotated[
+        Path, typer.Option(help="The silos' policies: those that allow it are summed up.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Sums up what silos spent, without names of silos or runs: for a coordinator or an authority.
+
+    Only silos whose policy declares "ledger summary" public are in it.
+    """
+    from silodp.privacy.policy import LEDGER_SUMMARY
+    from silodp.privacy.policy_files import read_policies
+    from silodp.privacy.spending import standing, summed_up
+
+    ledgers = _ledgers(directory, None)
+    allowed = read_policies(policies, [ledger.silo for ledger in ledgers])
+    chosen = [
+        ledger
+        for ledger, policy in zip(ledgers, allowed, strict=True)
+        if LEDGER_SUMMARY in policy.public
+    ]
+    if not chosen:
+        raise SilodpError(
+            f"No silo's policy in {policies} allows a summary: add {LEDGER_SUMMARY!r} to public."
+        )
+    told = summed_up([standing(ledger) for ledger in chosen])
+    if as_json:
+        print_json(told)
+        return
+    table = Table("lifetime", "delta", "counted per", "silos", "spent", "reserved", "left")
+    for row in told["lifetimes"]:
+        table.add_row(
+            _number(row["lifetime_epsilon"]),
+            _number(row["lifetime_delta"]),
+            f"{row['unit']}, {row['relation']}",
+            str(row["silos"]),
+            *(_range(row[name]) for name in ("spent_share", "reserved_share", "left_share")),
         )
     answers().print(table)
 
@@ -223,25 +352,67 @@ def _verdict(path: Path, silo: str | None, head: str | None) -> dict[str, Any]:
 
 
 def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
-    """Each entry with its cost alone and what was spent by then, at the allowance then in force."""
+    """Each entry with what it takes, and what was spent and reserved by then.
+
+    Shares are of the lifetime that was in force then.
+    """
     from silodp.privacy import spending
 
     rows = []
+    account = spending.NEW
     for entry, account in spending.history(ledger):
-        allowance = account.allowance
-        alone = None
-        if allowance is not None and entry.kind in ("charge", "settle"):
-            alone = spending.spent([account.runs[entry.run].cost], allowance)
-        by_then = spending.spent(account.live, allowance) if allowance is not None else 0.0
-        rows.append({**entry.as_json(), "epsilon": alone, "spent_epsilon": by_then})
+        row: dict[str, Any] = {"share": None, "spent_share": 0.0, "reserved_share": 0.0}
+        if account.promises:
+            filtered = account.promises[-1].lifetime
+            spent = _taken(account.spent, filtered)
+            row["spent_share"] = spent
+            row["reserved_share"] = max(0.0, _taken(account.counted, filtered) - spent)
+            if "event" in entry.body:
+                row["share"] = _taken([spending.cost_of(entry.body)], filtered)
+        rows.append({**entry.as_json(), **row})
         step()
     return {
         "silo": ledger.silo,
         "relation": ledger.relation,
         "unit": ledger.unit,
         "head": ledger.head,
+        "spent_epsilon": spending.spent_epsilon(account) if account.promises else None,
         "entries": rows,
     }
+
+
+def _taken(costs: "Iterable[Cost]", of: "Lifetime") -> float:
+    return sum(cost.taken(of) for cost in costs) / of.budget
+
+
+def _promise_in_words(told: dict[str, Any]) -> str:
+    """What a converted ledger can still promise."""
+    if told["lifetime_epsilon"] is None:
+        return "It has no lifetime allowance yet."
+    allowed = f"epsilon {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}"
+    if told["broken"]:
+        return (
+            f"Its lifetime of {allowed} is promised only if all its runs were planned beforehand; "
+            f"however they were chosen, it is epsilon {told['spent_epsilon']:.4g}. Nothing more "
+            "fits, unless the allowance is raised."
+        )
+    return (
+        f"Its lifetime of {allowed} holds however its runs were chosen: {told['spent_share']:.0%} "
+        f"of it is spent, {told['left_share']:.0%} is left."
+    )
+
+
+def _lifetime(told: dict[str, Any]) -> str:
+    if told["lifetime_epsilon"] is None:
+        return "not set yet"
+    epsilon, delta = told["lifetime_epsilon"], told["lifetime_delta"]
+    return f"{epsilon:g} at {delta:g}, per {told['unit']}, {told['relation']}"
+
+
+def _again(told: dict[str, Any] | None) -> str:
+    if told is None or told["runs"] is None:
+        return ""
+    return f"{_share(told['share'])} ({told['runs']} fit)"
 
 
 def _csv(entries: list[dict[str, Any]]) -> str:
@@ -256,6 +427,14 @@ def _csv(entries: list[dict[str, Any]]) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _range(ends: list[float]) -> str:
+    return f"{ends[0]:.0%} to {ends[1]:.0%}"
 
 
 @contextmanager

@@ -29,6 +29,7 @@ DataDir = Annotated[
 _OF_DATA = tuple(name for name in HINTS if name in {option.name for option in fields(DataOptions)})
 _OF_BUDGET = (
     *("epsilon", "delta", "relation", "policies", "ledger", "lifetime_epsilon", "lifetime_delta"),
+    "lifetime_filter",
     *("model", "clip", "weights", "first_seed", "entropy"),
 )
 

@@ -220,8 +220,9 @@ def _say_standing(name: str, ledgers: Path, what: str) -> None:
         told = remaining(ledgers, name)
         spent = f"epsilon {told['spent_epsilon']:.4g} is spent"
         if told["lifetime_epsilon"] is not None:
-            spent += f" of {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}, and "
-            spent += f"{told['remaining_epsilon']:.4g} is left for one more run"
+            spent += f" of {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}: "
+            spent += f"{told['left_share']:.0%} of the lifetime is left, "
+            spent += f"{told['reserved_share']:.0%} is reserved"
     where = safe(str(ledger_path(ledgers, name)))
     answers(soft_wrap=True).print(f"{safe(what)} ({where}): {spent}.")
 
@@ -254,7 +255,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.planning import describe_plans
     from silodp.sites.consents import consent
     from silodp.sites.findings import check_parts, look_at
-    from silodp.sites.job_at_site import account_at_site, plan_of
+    from silodp.sites.job_at_site import ledgers_at_site, plan_of
     from silodp.sites.site_files import read_site
     from silodp.sites.site_setup import proposal_at, standing
     from silodp.sites.sources import claim_of
@@ -266,9 +267,9 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         looked = look_at(config.site, config.data, proposal.schema)
         prepared = plan_of(config, proposal)
         check_parts(prepared.federations[0])
-        account = account_at_site(config, prepared)
-        if account is not None:
-            account.check()
+        ledgers = ledgers_at_site(config, prepared)
+        if ledgers is not None:
+            ledgers.check()
         asked = prepared.asked[0]
         content = {
             "method": asked.method,
@@ -285,14 +286,16 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     )
     _print_findings(looked)
     print_plan(plain(content))
-    if account is not None:
+    if ledgers is not None:
         plan, told = prepared.plans[0][0], standing(config)
         lifetime, delta = told["lifetime"], told["lifetime_delta"]
         whose = "" if config.source is None else f" of source {safe(repr(config.source))}"
         console.print(
-            f"This would spend epsilon {plan.epsilon:.4g} at delta {plan.delta:g}. Of a lifetime "
-            f"allowance{whose} of {lifetime:g} at delta {delta:g}, {told['spent']:.4g} is spent so "
-            "far."
+            f"This would spend epsilon {plan.epsilon:.4g} at delta {plan.delta:g}: all of it is "
+            "reserved when the site joins, charged block by block as rounds are answered, and what "
+            f"is never answered is given back. Of a lifetime allowance{whose} of {lifetime:g} at "
+            f"delta {delta:g}, epsilon {told['spent']:.4g} is spent so far, "
+            f"{told['reserved_share']:.0%} is reserved and {told['left_share']:.0%} is left."
         )
         if (lifetime, delta) != config.policy.lifetime:
             console.print(
@@ -379,7 +382,9 @@ def status(
 def _status_table(told: dict[str, Any]) -> Table:
     running = "connected" if told["connected"] else "running" if told["running"] else "not running"
     title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
-    title += f"{told['lifetime']:g}"
+    title += f"{told['lifetime']:g} ({told['spent_share']:.0%} of the lifetime is spent, "
+    title += f"{told['reserved_share']:.0%} reserved, {told['given_back_share']:.0%} was given "
+    title += f"back, {told['left_share']:.0%} is left)"
     whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
     caption = f"{whose}ledger {safe(told['ledger'])}"
     table = Table("job", "method", "round", "state", title=title, caption=caption)

@@ -70,6 +70,11 @@ class Place:
             )
 
     @property
+    def can_resume(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return (self.folder / CHECKPOINT_FILE).exists()
+
+    @property
     def interrupted(self) -> bool:
         """Whether the folder holds an interrupted run, to go on with."""
         return self._found is not None

@@ -29,6 +29,7 @@ from silodp.errors import SilodpError
 from silodp.federation import Federation
 from silodp.privacy.randomness import run_key
 from silodp.privacy.release_draws import SiloGroup
+from silodp.privacy.session import PaidRounds, RunSession
 from silodp.privacy.training import PassShape
 
 
@@ -56,6 +57,7 @@ def run_debug(
     federation: Federation,
     setting: Setting,
     evaluate_every: int,
+    session: RunSession,
     report: Callable[[int, np.ndarray], None],
 ) -> tuple[Any, dict[str, Any]]:
     """One run; calls report(round, metric of each silo) after every so many rounds.
@@ -63,10 +65,18 @@ def run_debug(
     Returns the personal models, as a pytree with a leading axis of silos, and what was learned.
     """
     with jax.disable_jit():
-        return _run(job, seed, federation, setting, evaluate_every, report)
+        return _run(job, seed, federation, setting, evaluate_every, session, report)
 
 
-def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate_every, report):
+def _run(
+    job: Job,
+    seed: int,
+    federation: Federation,
+    setting: Setting,
+    evaluate_every: int,
+    session: RunSession,
+    report: Callable[[int, np.ndarray], None],
+):
     method = job.build(setting.options)
     places = range(len(federation.silos))
     at_silo = [job.build(setting.options_of(place)) for place in places]
@@ -76,10 +86,11 @@ def _run(job: Job, seed: int, federation: Federation, setting: Setting, evaluate
     states = [job.begin(method, key, place)[1] for place in places]
     for number in range(job.rounds):
         told = method.broadcast(server)
+        paid = session.pay(number, number + 1)
         messages = []
         for place, silo in enumerate(federation.silos):
             with _stage(silo.name, number, "local training"):
-                queries = _queries(job, federation, setting, random, place, number)
+                queries = _queries(job, federation, setting, random, place, paid)
                 states[place], message = at_silo[place].local(states[place], told, queries)
             _check_finite(silo.name, number, "local training", states[place])
             messages.append(message)
@@ -124,9 +135,15 @@ class _Random:
 
 
 def _queries(
-    job: Job, federation: Federation, setting: Setting, random: _Random, place: int, number: int
+    job: Job,
+    federation: Federation,
+    setting: Setting,
+    random: _Random,
+    place: int,
+    paid: PaidRounds,
 ):
     """What the method may ask of one silo, laid out as a group of its own."""
+    number = paid.first
     alone = replace(federation, silos=(federation.silos[place],))
     shape, data = laid_out(job, alone, setting.plans[place])
     drawn = random.drawn(shape, place, number)

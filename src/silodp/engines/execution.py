@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.errors import SilodpError
 from silodp.federation import Federation
+from silodp.privacy.session import RunSession
 from silodp.reporting import Reporter
 
 # Memory that the records of a part, and the runs of a part, may take. Records are held twice (as
@@ -100,15 +101,14 @@ def execute(
     keep_models: bool,
     place: Place | None,
     at: Checkpoint | None,
-    before_query: Callable[[], None],
+    session: RunSession,
     reporter: Reporter,
     programs: Programs | None = None,
 ) -> Execution:
     """Trains every seed with every setting; `place` keeps what an interrupted run has done.
 
-    `at` is where an interrupted run stood, to go on from. `before_query` is called before anything
-    is run that asks records: once it was, the run has released something. Programs that `programs`
-    has of calls before are not compiled again.
+    `at` is where an interrupted run stood, to go on from. `session` is paid before rounds are
+    trained. Programs that `programs` has of calls before are not compiled again.
     """
     if at and keep_models and len(at.models) < at.chunk:
         raise SilodpError(
@@ -120,8 +120,9 @@ def execute(
     if engine == "debug":
         start = time.perf_counter()
         reporter.stage("training")
-        before_query()
-        metrics, models, learned = _debug(job, seeds, federations, settings, rounds, reporter)
+        metrics, models, learned = _debug(
+            job, seeds, federations, settings, rounds, session, reporter
+        )
         seconds = {"train": time.perf_counter() - start}
         return Execution(rounds, metrics, models if keep_models else None, learned, seconds)
 
@@ -143,7 +144,7 @@ def execute(
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
         state = _train(
-            simulation, number, len(parts), rounds, at, histories, place, before_query, reporter
+            simulation, number, len(parts), rounds, at, histories, place, session, reporter
         )
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
@@ -206,7 +207,7 @@ def _train(
     at: Checkpoint | None,
     histories: list[np.ndarray],
     place: Place | None,
-    before_query: Callable[[], None],
+    session: RunSession,
     reporter: Reporter,
 ) -> Any:
     """Trains one part, adding its history; returns the last state."""
@@ -231,9 +232,9 @@ def _train(
                 evaluation = rounds[len(evaluations)]
                 stop = min(done + at_once, evaluation)
                 assert stop > done, "rounds that were paid for are not trained again"
-                before_query()
+                paid = session.pay(done, stop)
                 began = time.perf_counter()
-                state, metric = simulation.advance(state, done, stop, stop == evaluation)
+                state, metric = simulation.advance(state, paid, stop == evaluation)
                 ended = time.perf_counter()
                 at_once = max(1, int(SECONDS_BETWEEN_REPORTS * (stop - done) / (ended - began)))
                 done = stop
@@ -259,6 +260,7 @@ def _debug(
     federations: Sequence[Federation],
     settings: Sequence[Setting],
     rounds: list[int],
+    session: RunSession,
     reporter: Reporter,
 ) -> tuple[np.ndarray, list[Any], list[dict[str, Any]]]:
     """Metrics [evaluations, seeds, settings, silos], and of each setting models and learned."""
@@ -274,7 +276,9 @@ def _debug(
                 number * job.rounds + done, len(runs) * job.rounds, float(metric.mean())
             )
 
-        kept[r].append(run_debug(job, seeds[s], federations[s], settings[r], rounds[0], report))
+        kept[r].append(
+            run_debug(job, seeds[s], federations[s], settings[r], rounds[0], session, report)
+        )
     stacked = [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in kept]
     return metrics, [models for models, _ in stacked], [learned for _, learned in stacked]
 

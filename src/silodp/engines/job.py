@@ -48,7 +48,6 @@ class Job:
       method: how silos learn together.
       fixed: the method's options that shape the program.
       rounds: of communication.
-      clip: largest norm of the gradient of a record (or subject).
       weights: of the silos when merging; they sum to 1.
       subjects: whether a training row is all records of a subject.
       regulariser: where the pull towards another model goes.
@@ -66,7 +65,6 @@ class Job:
     model: Model
     method: MethodEntry
     rounds: int
-    clip: float
     weights: np.ndarray
     fixed: dict[str, Any] = field(default_factory=dict)
     subjects: bool = False

@@ -184,7 +184,7 @@ def group_data(
         train=records("train", shape.rows),
         test=records("test", max(1, *(len(silo.test) for row in silos for silo in row))),
         number=np.tile(members, (len(federations), 1)),
-        noise=silo_noise(job, [[s.plans[number] for s in settings] for number in members]),
+        noise=silo_noise([[s.plans[number] for s in settings] for number in members]),
         options={
             name: np.array(
                 [[s.options_of(number)[name] for s in settings] for number in members], np.float32
@@ -199,20 +199,20 @@ def _units(records: Records, width: int) -> tuple[Any, np.ndarray]:
     return blocks_of(records, width) if width else (records.x, records.y)
 
 
-def silo_lattice(job: Job, plan: SiloPlan) -> Lattice:
+def silo_lattice(plan: SiloPlan) -> Lattice:
     """Where the silo's sums are released; without privacy there is neither grain nor noise."""
     if not plan.private:
         return Lattice(0.0, 0.0)
-    return lattice_of(job.clip, plan.noise_multiplier, plan.batch * plan.most / plan.records)
+    return lattice_of(plan.clip, plan.noise_multiplier, plan.batch * plan.most / plan.records)
 
 
-def silo_noise(job: Job, plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
+def silo_noise(plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
     """Clip and noise of [silos][settings] plans; a run without privacy is not clipped."""
 
     def of_plan(plan: SiloPlan) -> tuple[float, float, float, float]:
         select = sharpness(plan.select_epsilon, plan.relation, plan.records)
-        lattice = silo_lattice(job, plan)
-        clip = job.clip if plan.private else np.inf
+        lattice = silo_lattice(plan)
+        clip = plan.clip if plan.private else np.inf
         return clip, lattice.scale, lattice.grain, select
 
     values = np.array([[of_plan(plan) for plan in row] for row in plans], np.float32)

@@ -28,6 +28,7 @@ from silodp.privacy.randomness import (
     selection_words,
 )
 from silodp.privacy.release_draws import ReleaseDraws, RoundDraws, SiloGroup, host_words
+from silodp.privacy.session import PaidRounds
 from silodp.privacy.training import PassShape
 
 # What a silo says that keeps the scale of its noise to itself.
@@ -97,7 +98,7 @@ def release_draws_of(
         setting.trial,
         setting.plans,
         [federation.unit_counts.tolist() for federation in federations],
-        [silo_lattice(job, plan) for plan in setting.plans],
+        [silo_lattice(plan) for plan in setting.plans],
         job.parameters,
         groups,
     )
@@ -223,11 +224,12 @@ class OneSilo:
         """The first state, from the key that all silos have in common."""
         return self._job.begin(self.method, first, self._place)[1]
 
-    def local(self, state: Any, told: Any, number: int) -> tuple[Any, Any]:
-        """A round: the next state, and the message.
+    def local(self, state: Any, told: Any, paid: PaidRounds) -> tuple[Any, Any]:
+        """A round that is paid for: the next state, and the message.
 
         In a release, the same question gets the same answer, and another one other noise.
         """
+        number = paid.first
         place, random = jnp.int32(self._place), self._random(number, state, told)
         return self._local(self._data, random, place, state, told, jnp.int32(number))
 

@@ -40,6 +40,7 @@ from silodp.privacy.randomness import (
     selection_words,
 )
 from silodp.privacy.release_draws import RoundDraws, SiloGroup, host_words
+from silodp.privacy.session import PaidRounds
 from silodp.privacy.training import PassShape
 
 # What the host may draw at once for a release, in bytes; and for so many rounds at most.
@@ -162,13 +163,14 @@ class Simulation:
         return _placed(state, self._state_specs, self._mesh)
 
     def advance(
-        self, state: State, start: int, stop: int, evaluate: bool = True
+        self, state: State, paid: PaidRounds, evaluate: bool = True
     ) -> tuple[State, np.ndarray]:
-        """Trains rounds start..stop; also gives the test metric [seeds, settings, silos].
+        """Trains rounds that are paid for; also gives the test metric [seeds, settings, silos].
 
         The metric is NaN where a model is not finite, and everywhere if it is not asked for. The
         memory of the given state is used for the new one: do not use it again.
         """
+        start, stop = paid.first, paid.last
         at_once = stop - start if self._draws is None else self._draws.rounds
         metric = None
         for first in range(start, stop, at_once):

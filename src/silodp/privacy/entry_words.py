@@ -9,19 +9,58 @@ from silodp.privacy.chain import Entry, canonical
 def in_words(entry: Entry) -> str:
     """What an entry says."""
     body = entry.body
-    if entry.kind == "opened":
-        return f"Ledger opened, counts {body['relation']} per {body['unit']}"
-    if entry.kind == "policy":
-        return f"Lifetime allowance set: epsilon {body['epsilon']:g} at delta {body['delta']:g}"
-    if entry.kind == "resume":
-        return f"Run goes on from round {body['round']}; costs nothing more"
-    if entry.kind == "finish":
-        return "Run finished as charged"
-    if entry.kind == "void":
-        return f"Run released nothing and does not count: {body.get('reason', '')}"
-    about = about_in_words(body["about"])
+    match entry.kind:
+        case "opened":
+            return f"Ledger opened, counts {body['relation']} per {body['unit']}"
+        case "policy":
+            return _policy(body)
+        case "reserve":
+            alone = " The lifetime is given to it alone." if body["alone"] else ""
+            return f"Reserved for {body['rounds']} rounds{_about(body)}.{alone}"
+        case "charge" if "first" in body:
+            return f"Charged for {_rounds(body['first'], body['last'])}"
+        case "close":
+            return f"Closed: {body['reason']}. What was not charged is given back"
+        case "converted":
+            return "Converted: from here on it holds however runs are chosen"
+        # Of the first format.
+        case "resume":
+            return f"Run goes on from round {body['round']}; costs nothing more"
+        case "finish":
+            return "Run finished as charged"
+        case "void":
+            return f"Run released nothing and does not count: {body.get('reason', '')}"
     told = "Charged for" if entry.kind == "charge" else "Ended early, counts for"
-    return f"{told} {body['rounds']} rounds{': ' if about else ''}{about}"
+    return f"{told} {body['rounds']} rounds{_about(body)}"
+
+
+def _policy(body: Mapping[str, Any]) -> str:
+    now = f"epsilon {body['epsilon']:g} at delta {body['delta']:g}"
+    before = body.get("before")
+    if before is None:
+        return f"Lifetime allowance set: {now}"
+    was = f"epsilon {before['epsilon']:g} at delta {before['delta']:g}"
+    if body["epsilon"] <= before["epsilon"] and body["delta"] <= before["delta"]:
+        return f"Lifetime allowance lowered to {now}; that of {was} holds too"
+    return (
+        f"Lifetime allowance RAISED to {now}. The promise of {was} ends here; this is a new one, "
+        "about everything since the ledger was opened, and holds as far as raising it did not "
+        "depend on what was released"
+    )
+
+
+def _rounds(first: int, last: int) -> str:
+    """Round -1 is the preparation; the round after the last is the final evaluation."""
+    if last <= 0:
+        return "the preparation (statistics)"
+    if first < 0:
+        return "the whole run"
+    return f"round {last}" if last == first + 1 else f"rounds {first + 1} to {last}"
+
+
+def _about(body: Mapping[str, Any]) -> str:
+    about = about_in_words(body["about"])
+    return f": {about}" if about else ""
 
 
 def about_in_words(about: Mapping[str, Any]) -> str:
@@ -36,3 +75,29 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else canonical(value)
+
+
+def standing_notes(told: Mapping[str, Any]) -> list[str]:
+    """What else a person should know of where a ledger stands (see `spending.standing`)."""
+    notes = []
+    if told["format"] == 1:
+        notes.append(
+            "it is of the first format, which added runs up as if all had been planned beforehand: "
+            "silodp ledger convert"
+        )
+    if told["given_to"] is not None:
+        notes.append(
+            f"the lifetime was given to run {told['given_to']} alone, so nothing else fits"
+        )
+    if told["open_runs"]:
+        names = ", ".join(told["open_runs"])
+        notes.append(
+            f"open, and holding what is reserved: {names} (silodp ledger close gives back what is "
+            "never answered)"
+        )
+    for promise in told["broken"]:
+        notes.append(
+            f"NOT KEPT, unless all runs were planned beforehand: epsilon {promise['epsilon']:g} at "
+            f"delta {promise['delta']:g}"
+        )
+    return notes

@@ -23,9 +23,11 @@ from silodp.privacy.chain import COLUMNS, BrokenChainError, Entry, check_chain, 
 Unit = Literal["record", "subject"]
 """Whose privacy is counted: that of a record, or of a person with all their records."""
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".ledger"
-KINDS = ("opened", "policy", "charge", "resume", "finish", "void", "settle")
+KINDS = ("opened", "policy", "reserve", "charge", "close", "converted")
+# Of the first format, which charged a run whole when it began: such ledgers are read.
+_FIRST_FORMAT, _FIRST_KINDS = 1, ("resume", "finish", "void", "settle")
 
 _PATIENCE = 60.0  # seconds to wait for another process that holds a ledger
 
@@ -206,6 +208,48 @@ def create(directory: Path, silo: str, relation: Relation, unit: Unit) -> None:
         ) from None
 
 
+def backup(path: Path, directory: Path) -> Ledger:
+    """A copy of a ledger in another folder, as it is at one moment, whoever writes to it meanwhile.
+
+    The copy is made aside, checked entry by entry, and put into place whole; an older copy there is
+    replaced only by one that continues it.
+    """
+    target = directory / path.name
+    if target.absolute() == path.absolute():
+        raise SilodpError(f"{directory} is where the ledgers are: give another folder to copy to.")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        aside = Path(name)
+        try:
+            with (
+                _connected(path, write=False) as source,
+                _refusing(path),
+                closing(sqlite3.connect(aside, isolation_level=None)) as copy,
+            ):
+                source.backup(copy)
+                # One file and nothing beside it, as fits a copy that is put away.
+                copy.execute("PRAGMA journal_mode = DELETE")
+            with _connected(aside, write=False) as copy:
+                content = _content(path, copy, None)
+            if target.exists():
+                before = read_path(target)
+                check_head(content, before.head)
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
+            aside.replace(target)
+            _settle_on_disk(directory)
+        finally:
+            for rest in ("", "-wal", "-shm", "-journal"):
+                Path(name + rest).unlink(missing_ok=True)
+    except OSError as error:
+        raise SilodpError(
+            f"{target} cannot be written ({error.strerror}): choose another folder."
+        ) from None
+    return content
+
+
 def _make(path: Path, first: Entry) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -311,13 +355,13 @@ def _opened(entries: tuple[Entry, ...], silo: str | None, path: Path) -> Ledger:
     if not entries or entries[0].kind != "opened":
         raise BrokenChainError("row 1 does not open a ledger")
     body = entries[0].body
-    if body.get("format") != FORMAT:
+    if body.get("format") not in (_FIRST_FORMAT, FORMAT):
         raise SilodpError(
             f"Ledger {path} has format {body.get('format')!r}, but this version of silodp knows "
-            f"format {FORMAT}: use the version that wrote it."
+            f"formats {_FIRST_FORMAT} and {FORMAT}: use the version that wrote it."
         )
     for entry in entries[1:]:
-        if entry.kind not in KINDS[1:]:
+        if entry.kind not in (*KINDS[1:], *_FIRST_KINDS):
             raise BrokenChainError(f"row {entry.seq} is of the unknown kind {entry.kind!r}")
     name: Any = body.get("silo")
     relation: Any = body.get("relation")

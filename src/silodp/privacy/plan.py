@@ -19,7 +19,7 @@ from silodp.federation import ExpectedCounts
 from silodp.models import MOST_SCORED
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.policy import Policy, check_delta
-from silodp.privacy.queries import Schedule
+from silodp.privacy.queries import PREPARATION, Schedule
 from silodp.privacy.sampling import (
     OVERFLOW_SHARE,
     Draw,
@@ -30,6 +30,7 @@ from silodp.privacy.sampling import (
 )
 from silodp.privacy.selection import selection_event
 from silodp.privacy.statistics import gaussian_event
+from silodp.privacy.steps import moved_by
 from silodp.privacy.training import training_event
 from silodp.privacy.tuning import Tuning, most_trials, score_event, tuned_event
 
@@ -101,6 +102,7 @@ class SiloPlan:
         publication: all that it sets is how large arrays are.
       most: how many may be there, which is public.
       batch: b_k, the expected batch, and what noisy sums are divided by.
+      clip: largest norm of what one record (or subject) adds to a sum.
       epochs: of one training pass.
       steps: of one training pass.
       schedule: what the method asks.
@@ -131,6 +133,7 @@ class SiloPlan:
     held: int
     most: int
     batch: int
+    clip: float
     epochs: int
     steps: int
     schedule: Schedule
@@ -171,7 +174,7 @@ class SiloPlan:
     @property
     def event(self) -> DpEvent:
         """All that the run asks of the silo."""
-        return self.event_of_rounds(self.schedule.rounds)
+        return self.event_of(PREPARATION, self.schedule.rounds + 1)
 
     def statement(self) -> dict[str, Any]:
         """What is promised to the silo, in plain values: as results, plans and ledgers show it."""
@@ -190,34 +193,43 @@ class SiloPlan:
             "unproven": list(self.unproven) if self.private else [NOT_PRIVATE],
         }
 
-    def event_of_rounds(self, rounds: int) -> DpEvent:
-        """All that is asked up to the end of the first so many rounds."""
-        return ComposedDpEvent(list(self.queries(rounds).values()))
+    def event_of(self, first: int, last: int) -> DpEvent:
+        """All that is asked in rounds first..last (the last one not included)."""
+        return ComposedDpEvent(list(self.queries(first, last).values()))
 
-    def queries(self, rounds: int | None = None) -> dict[str, DpEvent]:
-        """By name, what each kind of query costs over the first so many rounds (None: all)."""
-        rounds = self.schedule.rounds if rounds is None else rounds
-        asked = self._of_method(rounds, self.noise_multiplier)
+    def queries(self, first: int = PREPARATION, last: int | None = None) -> dict[str, DpEvent]:
+        """By name, what each kind of query costs over rounds first..last (by default, all).
+
+        Statistics belong to the preparation. A metric belongs to the round after those that it
+        evaluates: of the whole run, to the final evaluation. What is tuned has a price from the
+        first round on, and none by the block.
+        """
+        rounds = self.schedule.rounds
+        last = rounds + 1 if last is None else last
+        trained = max(first, 0), min(last, rounds)
+        asked = self._of_method(*trained, self.noise_multiplier)
         if self.tuning is not None:
-            pivot = self._of_method(rounds, self.tuning.pivot_noise * self.noise_multiplier)
+            if first > 0:
+                raise ValueError("A tuned run has no price by the block.")
+            pivot = self._of_method(*trained, self.tuning.pivot_noise * self.noise_multiplier)
             # Trials are scored at the end.
-            score = self.score_noise if rounds == self.schedule.rounds else 0.0
+            score = self.score_noise if last > rounds else 0.0
             asked = {
                 "tuning": tuned_event(self.tuning, [*pivot.values()], [*asked.values()], score)
             }
-        if self.side.statistics_share:
+        if self.side.statistics_share and first <= PREPARATION < last:
             asked["statistics"] = gaussian_event(self.statistics_noise, 1)
-        if evaluations := sum(at <= rounds for at in self.side.evaluated):
+        if evaluations := sum(first <= at < last for at in self.side.evaluated):
             asked["metric"] = gaussian_event(self.metric_noise, evaluations)
         return asked
 
-    def _of_method(self, rounds: int, noise_multiplier: float) -> dict[str, DpEvent]:
-        """What one run of the method asks over so many rounds."""
-        steps = self.steps * self.schedule.train * rounds
+    def _of_method(self, first: int, last: int, noise_multiplier: float) -> dict[str, DpEvent]:
+        """What one run of the method asks over these rounds."""
+        steps = self.steps * self.schedule.train * max(0, last - first)
         asked: dict[str, DpEvent] = {}
         if steps:
             asked["training"] = training_event(noise_multiplier, self.sampling_rate, steps)
-        if selections := min(rounds, self.schedule.select_rounds):
+        if (selections := min(last, self.schedule.select_rounds) - first) > 0:
             one = selection_event(self.select_epsilon, self.side.select_mechanism)
             asked["selection"] = SelfComposedDpEvent(one, selections)
         return asked
@@ -379,6 +391,7 @@ def _draft(
         held=held,
         most=most,
         batch=batch,
+        clip=settings.clip,
         epochs=settings.epochs,
         steps=steps,
         schedule=schedule,
@@ -410,4 +423,4 @@ def _gaussian_noise(draft: SiloPlan, share: float, times: int) -> float:
     if not share or not times or math.isinf(draft.epsilon):
         return 0.0
     alone = get_sigma_gaussian(share * draft.epsilon, draft.delta_for_queries)
-    return alone * math.sqrt(times) * (2.0 if draft.relation == "replace-one" else 1.0)
+    return alone * math.sqrt(times) * moved_by(draft.relation)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, get_args
 
-from silodp.choices import Relation
+from silodp.choices import LifetimeFilter, Relation
 from silodp.errors import SilodpError, one_of
 
 RECORD_COUNT = "record count"
@@ -16,6 +16,8 @@ PUBLIC = (RECORD_COUNT, "feature bounds", "label range", "class list")
 """What a silo may declare public: known to all before any record is read."""
 SCORE_RECORDS = "score records"
 """May be declared public too, but is not by default: records set apart to score trials with."""
+LEDGER_SUMMARY = "ledger summary"
+"""Likewise: what was spent of the lifetime, without names of silos or runs."""
 
 # From here on a promise says little: e^10 is a factor of 22,000.
 _WEAK_EPSILON = 10.0
@@ -31,12 +33,15 @@ class Policy:
       lifetime_epsilon: at most this over everything that is ever charged to the silo's ledger; by
         default as much as for one run.
       lifetime_delta: of the same; by default as for one run.
+      lifetime_filter: what decides whether a run fits the lifetime; fixed for good when the ledger
+        is opened. "renyi" takes every run, "gaussian" only Gaussian mechanisms on all records and
+        selections, more tightly.
       relation: neighbours differ by one record (or subject) more ("add-remove"), or by one that is
         exchanged for another ("replace-one").
       subject: the column that names whom a record is about, if people are protected and not single
         records.
-      public: which of PUBLIC is, and whether the SCORE_RECORDS are. Under replace-one the count is
-        public by definition.
+      public: which of PUBLIC is, and whether the SCORE_RECORDS and the LEDGER_SUMMARY are. Under
+        replace-one the count is public by definition.
       records: a public stand-in for the number of records (or subjects), where that is not public:
         sampling rate and steps follow from it.
       silo: not kept: it only names whose policy it is, should it be refused.
@@ -46,6 +51,7 @@ class Policy:
     delta: float
     lifetime_epsilon: float | None = None
     lifetime_delta: float | None = None
+    lifetime_filter: LifetimeFilter = "renyi"
     relation: Relation = "add-remove"
     subject: str | None = None
     public: tuple[str, ...] = PUBLIC
@@ -188,11 +194,13 @@ def _delta(field: str, value: object, where: str) -> float:
     return number
 
 
-def _relation(field: str, value: object, where: str) -> str:
-    known = get_args(Relation)
-    if value not in known:
-        raise SilodpError(f"{where} {field} is {value!r}: use {one_of(str(value), known)}.")
-    return str(value)
+def _one_of(known: tuple[str, ...]) -> Callable[[str, object, str], str]:
+    def chosen(field: str, value: object, where: str) -> str:
+        if value not in known:
+            raise SilodpError(f"{where} {field} is {value!r}: use {one_of(str(value), known)}.")
+        return str(value)
+
+    return chosen
 
 
 def _subject(field: str, value: object, where: str) -> str:
@@ -204,7 +212,7 @@ def _subject(field: str, value: object, where: str) -> str:
 def _public(field: str, value: object, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise SilodpError(f"{where} {field} is {value!r}: give a list, such as {list(PUBLIC)}.")
-    known = (*PUBLIC, SCORE_RECORDS)
+    known = (*PUBLIC, SCORE_RECORDS, LEDGER_SUMMARY)
     for kind in value:
         if kind not in known:
             raise SilodpError(
@@ -224,7 +232,8 @@ _CHECKS: Mapping[str, Callable[[str, object, str], Any]] = {
     "delta": _delta,
     "lifetime_epsilon": _epsilon,
     "lifetime_delta": _delta,
-    "relation": _relation,
+    "lifetime_filter": _one_of(get_args(LifetimeFilter)),
+    "relation": _one_of(get_args(Relation)),
     "subject": _subject,
     "public": _public,
     "records": _records,

@@ -18,6 +18,11 @@ from silodp.errors import SilodpError
 Params = Any
 
 
+PREPARATION = -1
+"""What is asked before the first round (number 0): statistics. After the last one, round `rounds`
+stands for the final evaluation."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """What a method will ask of every silo over a whole run.

@@ -217,8 +217,16 @@ def relative_noise(step: Steps | TruncatedSteps, relation: Relation) -> float:
     One record replaced by another moves a sum by twice a record's largest norm. In a cut sample a
     record may also take another one's place, which doubles it again.
     """
-    replaced = 1 if relation == "add-remove" else 2
-    return step.noise / (2 * replaced if isinstance(step, TruncatedSteps) else replaced)
+    cut = 2 if isinstance(step, TruncatedSteps) else 1
+    return step.noise / (cut * moved_by(relation))
+
+
+def moved_by(relation: Relation) -> float:
+    """How far neighbours can move a sum, in units of what one record can add to it.
+
+    One record more or less moves it once; one that is exchanged for another, twice.
+    """
+    return 1.0 if relation == "add-remove" else 2.0
 
 
 def is_computable(step: Step, relation: Relation) -> bool:
@@ -242,7 +250,7 @@ def spread_of(step: Step, relation: Relation = "add-remove") -> float:
     """
     match step:
         case Steps() | TruncatedSteps():
-            return _gaussian_spread(step) * (1 if relation == "add-remove" else 2)
+            return _gaussian_spread(step) * moved_by(relation)
         case Selections():
             return min(step.epsilon / math.sqrt(3), math.sqrt(2 * step.epsilon))
         case PureSteps():

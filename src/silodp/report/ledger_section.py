@@ -1,6 +1,5 @@
 """The part of a report about a silo's ledger, in the words of a data protection officer."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,12 @@ from silodp.privacy.entry_words import about_in_words, in_words
 from silodp.privacy.ledger import Ledger, ledger_paths, read_path
 from silodp.report import meaning, tables
 from silodp.report.html import Html, joined, tag
-from silodp.report.numbers import budget, count, small
+from silodp.report.numbers import budget, count, percent, small
 from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 
 MOST_IN_FULL = 20  # ledgers told entry by entry
 _MOST_OPEN = 3  # of them unfolded: all have much the same to say
-_STATES = {
-    "open": "begun; counts in full",
-    "finished": "finished; counts in full",
-    "settled": "ended early; counts for what it released",
-    "void": "released nothing; does not count",
-}
 
 
 def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
@@ -47,7 +40,7 @@ def what_is_left(
     """By silo, what was spent and is left."""
     left = {}
     for ledger in ledgers:
-        left[ledger.silo] = spending.remaining(directory, ledger.silo)
+        left[ledger.silo] = spending.standing(ledger)
         step()
     return left
 
@@ -99,7 +92,9 @@ def _details(ledger: Ledger, account: spending.Account, left: Mapping[str, Any])
     if account.allowance is not None:
         parts.append(tag("h4", "What all of it together could tell an attacker"))
         parts.append(
-            meaning.explained(_true(left), left["lifetime_delta"], ledger.unit, ledger.relation)
+            meaning.explained(
+                left["spent_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
+            )
             if left["runs"]
             else tag(
                 "p",
@@ -127,47 +122,71 @@ def _details(ledger: Ledger, account: spending.Account, left: Mapping[str, Any])
     return joined(parts)
 
 
-def _true(left: Mapping[str, Any]) -> float:
-    """What was spent, where it is known: beyond the allowance no number is promised."""
-    spent = left["spent_epsilon"]
-    return spent if spent <= left["lifetime_epsilon"] else math.inf
-
-
 def _state(left: Mapping[str, Any], one: str) -> str:
+    """Where the lifetime stands, in a few sentences."""
     lifetime, spent = left["lifetime_epsilon"], left["spent_epsilon"]
     allowed = f"the {budget(lifetime)} that this silo allows in its lifetime, for each {one}"
     delta = f"(delta {small(left['lifetime_delta'])})"
-    if spent > lifetime:  # not by this program: it refuses
+    runs = count(left["runs"], "run")
+    if left["broken"]:
         return (
-            f"{count(left['runs'], 'run')} spent MORE than {allowed} {delta}. How much more is not "
-            "known. Ask who wrote this ledger."
+            f"{runs} spent MORE than can be promised of {allowed} {delta}, unless all of them were "
+            f"planned beforehand: however they were chosen, it is epsilon {budget(spent)}."
         )
-    return (
-        f"{count(left['runs'], 'run')} spent epsilon {budget(spent)} of {allowed} {delta}. There "
-        f"is room for one more run of epsilon {budget(left['remaining_epsilon'])}."
-    )
+    told = f"{runs} spent epsilon {budget(spent)} of {allowed} {delta}, however they were chosen. "
+    if left["given_to"] is not None:
+        return f"{told}The lifetime was given to one run alone, and nothing else fits."
+    told += f"{percent(left['spent_share'])} of the lifetime is spent"
+    if left["reserved_share"] > 0:
+        told += f", {percent(left['reserved_share'])} is reserved by runs that are open"
+    told += f" and {percent(left['left_share'])} is left"
+    if left["given_back_share"] > 0:
+        told += (
+            f" ({percent(left['given_back_share'])} was reserved once, never answered, and given "
+            "back)"
+        )
+    told += f": room for one more release of epsilon {budget(left['remaining_epsilon'])}."
+    again = left["same_again"]
+    if again is not None and again["runs"] is not None:
+        told += (
+            f" One more run like the last would take {percent(again['share'])}; "
+            f"{count(again['runs'], 'such run')} would fit."
+        )
+    return told
 
 
 def _runs(ledger: Ledger, account: spending.Account) -> Html:
     rows = []
-    begun = {e.run: e.time for e in ledger.entries if e.kind == "charge"}
-    for name, run in account.runs.items():
-        alone = 0.0
-        if account.allowance is not None and run.state != "void":
-            alone = spending.spent([run.cost], account.allowance)
+    begun = {e.seq: e.time for e in ledger.entries}
+    for run in account.runs.values():
+        share = 0.0
+        if account.promises:
+            filtered = account.promises[-1].lifetime
+            share = sum(cost.taken(filtered) for cost in run.spent) / filtered.budget
         rows.append(
             [
-                _time(begun[name]),
-                about_in_words(run.cost.about),
-                Cell(str(run.cost.rounds), run.cost.rounds),
-                Cell(budget(alone), alone),
-                _STATES[run.state],
+                _time(begun[run.since]),
+                about_in_words(run.about),
+                Cell(f"{run.charged} of {run.rounds}", run.charged),
+                Cell(percent(share), share),
+                _standing(run),
             ]
         )
-    columns = ["begun", "what", "rounds", "epsilon alone", "state"]
+    columns = ["begun", "what", "rounds charged", "of the lifetime", "state"]
     if not rows:
         return tag("p", "No runs were charged yet.")
     return tables.table("What was released, run by run", columns, rows)
+
+
+def _standing(run: spending.Run) -> str:
+    if run.closed is None:
+        return "open; holds what is not charged yet"
+    given_back = run.rounds - run.charged
+    if not run.blocks:
+        return f"{run.closed}; released nothing, does not count"
+    if given_back > 0:
+        return f"{run.closed}; {given_back} rounds were never answered and are given back"
+    return f"{run.closed}; counts in full"
 
 
 def _entries(ledger: Ledger) -> Html:

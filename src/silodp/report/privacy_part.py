@@ -11,11 +11,7 @@ from silodp.privacy.person_words import person_in_words
 from silodp.report import answer, meaning, silo_charts, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
-from silodp.report.numbers import (
-    budget,
-    count,
-    small,
-)
+from silodp.report.numbers import budget, count, percent, small
 from silodp.report.tables import Cell, folded
 from silodp.result import Result
 
@@ -144,52 +140,56 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
 
 
 def lifetime_bars(counted: Sequence[Mapping[str, Any]]) -> Html:
-    """By ledger: what was spent, and what is left of the lifetime allowance."""
-    bars, allowed = [], []
-    for told in counted:
-        lifetime, spent = told["lifetime_epsilon"], told["spent_epsilon"]
-        if lifetime is None:
-            continue
-        rest = max(lifetime - spent, 0.0)
-        more = f"room for one more run of epsilon {budget(told['remaining_epsilon'])}"
-        label = f"{shown(told['silo'])}: spent {budget(spent)} of {budget(lifetime)}; {more}"
-        allowed.append(lifetime)
-        bars.append(
-            silo_charts.Bar(
-                told["silo"],
-                [("c-blue", min(spent, lifetime)), ("c-rest", rest)],
-                label,
-            )
-        )
-    if not bars:
+    """By ledger: what was spent, is reserved, and is left of the lifetime allowance."""
+    known = [told for told in counted if told["lifetime_epsilon"] is not None]
+    if not known:
         return tag("p", "No lifetime allowance was set in any ledger yet.")
+    bars = []
+    for told in known:
+        # A lifetime that is given to one run alone has nothing left, whatever that run takes.
+        left = 0.0 if told["given_to"] is not None else told["left_share"]
+        reserved = min(told["reserved_share"], 1 - left)
+        spent = max(0.0, 1 - left - reserved)
+        label = (
+            f"{shown(told['silo'])}: {percent(spent)} spent, {percent(reserved)} reserved, "
+            f"{percent(left)} left of a lifetime of epsilon {budget(told['lifetime_epsilon'])}; "
+            f"spent so far: epsilon {budget(told['spent_epsilon'])}"
+        )
+        parts = [("c-blue", spent), ("c-orange", reserved), ("c-rest", left)]
+        bars.append(silo_charts.Bar(told["silo"], [(c, 100 * share) for c, share in parts], label))
     alt = f"Of {len(bars)} silos: what was spent of the lifetime allowance"
     rows = [
         [
             told["silo"],
+            Cell(percent(told["spent_share"]), told["spent_share"]),
+            Cell(percent(told["reserved_share"]), told["reserved_share"]),
+            Cell(percent(told["given_back_share"]), told["given_back_share"]),
+            Cell(percent(told["left_share"]), told["left_share"]),
             Cell(budget(told["spent_epsilon"]), told["spent_epsilon"]),
             Cell(budget(told["lifetime_epsilon"]), told["lifetime_epsilon"]),
             Cell(budget(told["remaining_epsilon"]), told["remaining_epsilon"]),
             Cell(str(told["runs"]), told["runs"]),
         ]
-        for told in counted
-        if told["lifetime_epsilon"] is not None
+        for told in known
     ]
-    columns = ["silo", "spent", "lifetime", "left for one more run", "runs"]
-    listed = tables.table("Budgets by ledger (epsilon)", columns, rows)
+    columns = [
+        *("silo", "spent", "reserved", "given back", "left", "epsilon spent", "lifetime epsilon"),
+        *("epsilon of one more release", "runs"),
+    ]
+    listed = tables.table("Budgets by ledger", columns, rows)
     return joined(
         silo_charts.bars_chart(
             "What each silo has spent of its lifetime allowance",
             bars,
-            "epsilon",
+            "per cent of the lifetime",
             alt,
-            legend=[("c-blue", "spent"), ("c-rest", "not spent")],
-            largest=max(allowed),
+            legend=[("c-blue", "spent"), ("c-orange", "reserved"), ("c-rest", "left")],
+            largest=100.0,
         ),
         tag(
             "p",
-            "What is left for one more run is more than lifetime less spent: costs compose, they "
-            "do not add up.",
+            "Shares of a lifetime add up, and hold however the next run is chosen after seeing the "
+            "last. Epsilons do not add up.",
             class_="note",
         ),
         folded("The same as a table", listed),

@@ -212,7 +212,7 @@ class Coordinator:
     def _checked(self, replies: Mapping[str, Reply], number: int) -> dict[str, Any]:
         """The messages that can be merged, by site."""
         limit = self.proposal.rules.largest_norm
-        most_noise = _MOST_NOISE * max(1.0, self._job.clip**2)
+        most_noise = _MOST_NOISE * max(1.0, float(self.proposal.training["clip"]) ** 2)
         messages, norms = {}, {}
         for site, reply in replies.items():
             try:

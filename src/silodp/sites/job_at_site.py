@@ -1,7 +1,7 @@
-"""One job at a site: what it may do, what it pays, what it has answered and what it keeps.
+"""One job at a site: what it may do, what it has answered and what it keeps.
 
-All that is released is charged before. Memory changes only after the disk: what could not be
-written did not happen, and is not answered.
+What is reserved, charged and given back when is in `privacy.session`, of which a site holds one.
+Memory changes only after the disk: what could not be written did not happen, and is not answered.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.accounts import Account, account_of
+from silodp.accounts import ledgers_of
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
@@ -25,12 +25,11 @@ from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
-from silodp.privacy.charging import BudgetSpentError, finish_all, resume_all
-from silodp.privacy.ledger import exists, read_ledger
-from silodp.privacy.randomness import HostRandom, new_secret
-from silodp.privacy.spending import Run
-from silodp.privacy.spending import account_of as standing_of
-from silodp.privacy.statistics import noisy_metric
+from silodp.privacy.charging import BudgetSpentError, run_of
+from silodp.privacy.queries import PREPARATION
+from silodp.privacy.randomness import new_secret
+from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession
+from silodp.privacy.spending import Run, RunClosedError
 from silodp.progress_file import PROGRESS_FILE
 from silodp.result import AT_SITES, write_file
 from silodp.run_results import result_of
@@ -47,12 +46,17 @@ from silodp.training_run import standardised
 STATE, RESULTS = "state", "results"
 STATE_FILE = "state.npz"
 ANSWERED = "answered"
+# In how many blocks a job is charged: a site that is cut off has paid for at most one block more
+# than it answered.
+BLOCKS = 20
 # Seconds to wait for a process that was at work on the job: it may be about to end.
 PATIENCE = 20.0
 _log = logging.getLogger("silodp.site")
 
 SPENT = "budget spent"
-LOST = "the job was charged, but where it stood is lost at the site: submit it anew, as another run"
+CLOSED = "the job is closed in the site's ledger: submit it anew, as another run"
+NONE_LEFT = "the job has no round left: submit it anew, as another run"
+LOST = "the job was begun, but where it stood is lost at the site: submit it anew, as another run"
 CHANGED = (
     "the site's records, policy or keys are not those that the job was begun with: submit it anew, "
     "as another run"
@@ -95,24 +99,38 @@ def plan_of(config: SiteConfig, proposal: Proposal, most: int | None = None) -> 
     )
 
 
-def account_at_site(config: SiteConfig, prepared: Prepared) -> Account | None:
-    """What the site's ledger will be charged: that of its source, whatever the site is called."""
-    account = account_of(prepared)
-    if account is None or config.source is None:
-        return account
-    return account.to_source(config.source).marked(site=config.site)
+def ledgers_at_site(config: SiteConfig, prepared: Prepared) -> RunLedgers | None:
+    """What the site's ledger is asked for: that of its source, whatever the site is called."""
+    ledgers = ledgers_of(prepared)
+    if ledgers is None:
+        return None
+    ledgers = ledgers.in_blocks(BLOCKS)
+    if config.source is None:
+        return ledgers
+    return ledgers.to_source(config.source).marked(site=config.site)
 
 
 class JobAtSite:
     """One job at this site, from where it stands."""
 
-    def __init__(self, folder: Path, config: SiteConfig, proposal: Proposal, name: str):
+    def __init__(
+        self, folder: Path, config: SiteConfig, proposal: Proposal, name: str, asked_round: int
+    ):
+        """Refused, before anything is reserved, if it cannot be taken part in from that round on.
+
+        Args:
+          folder: of the site.
+          config: the site's own file.
+          proposal: what it consented to.
+          name: of the job.
+          asked_round: where the job stands, from 0.
+        """
         self.name, self.proposal = name, proposal
         self._config = config
         self._folder, self._results = folder / STATE / name, folder / RESULTS / name
         self._lock = _only_one(self._folder)
         try:
-            self._open()
+            self._open(asked_round)
         except BaseException:
             self.close()
             raise
@@ -121,26 +139,29 @@ class JobAtSite:
         """Another process may go on with it."""
         self._lock.close()
 
-    def _open(self) -> None:
+    def _open(self, asked_round: int) -> None:
         prepare_jax()
         self._started = time.perf_counter()
         self._prepare()
-        run, found = self._charged(), load_state(self._folder / STATE_FILE)
-        if found and run is None and found[0]["round"] < 0:
-            # Neither charged nor answered, such as where the budget did not do: it begins now.
+        known, found = self._known(), load_state(self._folder / STATE_FILE)
+        if found and known is None and found[0]["round"] < 0:
+            # Neither reserved nor answered, such as where the budget did not do: it begins now.
             found = None
         if found:
             self._check_same(found[0])
+        elif not 0 <= asked_round < self._job.rounds:
+            raise Refusal(NONE_LEFT)
         self._about: dict[str, Any] = found[0] if found else self._first()
-        self._secret = bytes.fromhex(self._about["secret"])
-        self._charge(run, found is not None)
-        self._build()
-        self._told_like = told_like(self._job, self._silo.method)
-        self._state = self._silo.begin(first_key(self.proposal))
+        self._place = self.proposal.sites.index(self._config.site)
+        method = self._job.build(self._setting.options)
+        self._told_like = told_like(self._job, method)
+        self._state = self._job.begin(method, first_key(self.proposal), self._place)[1]
         self._message: list[np.ndarray] = []
         if found and found[1]:
             self._state = unflatten(found[1]["silo"], self._state, OTHER_VERSION)
             self._message = found[1]["message"]
+        self._silo: OneSilo | None = None
+        self._session = self._entered(known, found is not None)
 
     def _prepare(self) -> None:
         """What will be done, and what it costs; a refusal says no more than that."""
@@ -155,7 +176,7 @@ class JobAtSite:
             _log.warning("records or policy do not allow this: `silodp site consent` says why")
             raise Refusal("the site's records or policy do not allow this") from None
         try:
-            self._account = account_at_site(self._config, prepared)
+            self._ledgers = ledgers_at_site(self._config, prepared)
         except SilodpError as error:
             _log.warning("%s", error)
             raise Refusal("the site cannot prove what this would cost") from None
@@ -169,6 +190,7 @@ class JobAtSite:
         secret = new_secret("seed" if self._config.keys == "test" else "os").hex()
         return {
             "round": -1,
+            "answered": 0,
             "failed": False,
             "finished": False,
             "secret": secret,
@@ -196,59 +218,75 @@ class JobAtSite:
         if bool(about["secret"]) != private or about.get("of") != self._fingerprint():
             raise Refusal(CHANGED)
 
-    def _build(self) -> None:
-        prepared = self._prepared
-        asked, federation = prepared.asked[0], prepared.federations[0]
-        if asked.statistics_share:
-            federation = standardised(federation, prepared.plans[0], asked.first_seed, self._secret)
-        self._federation = federation
-        place = self.proposal.sites.index(self._config.site)
-        # With the site's own secret, its noise is a release's; with none (tests), an experiment's.
-        job = replace(self._job, secret=self._secret)
-        seed, tell_noise = self._config.seed, self._config.tell_noise
-        self._silo = OneSilo(job, federation, self._setting, place, seed, tell_noise)
-
-    def _charged(self) -> Run | None:
+    def _known(self) -> Run | None:
         """What the site's ledger says about the job."""
-        if self._account is None:
+        if self._ledgers is None:
             return None
-        directory, silo = self._account.directory, self._config.ledger_name
-        if not exists(directory, silo):
-            return None
-        return standing_of(read_ledger(directory, silo)).runs.get(self.name)
+        return run_of(self._ledgers.directory, self._config.ledger_name, self.name)
 
-    def _charge(self, run: Run | None, begun: bool) -> None:
-        """Pays for all rounds before the first, once; what does not fit is refused."""
-        if run is not None and not begun:
-            raise Refusal(LOST)
+    def _entered(self, known: Run | None, begun: bool) -> RunSession:
+        """The session of the job: reserved now, or gone on with; what does not fit is refused."""
+        about = self._about
+        marked = self._ledgers and self._ledgers.marked(charge=about.get("charge"))
+        session = RunSession(marked, [self._config.site], self._job.rounds, self.name)
+        secret = bytes.fromhex(about["secret"])
         if not begun:
-            # The secret first: what is charged can be gone on with, or not at all.
-            self._save(self._about, [], [])
-        if run is not None:
-            self._resume(run)
-        elif self._account is not None:
+            if known is not None:
+                raise Refusal(LOST)
+            # The secret first: what is reserved can be gone on with, or not at all.
+            self._save(about, [], [])
             try:
-                self._account.marked(charge=self._about.get("charge")).charge(self.name)
+                session.reserve(secret=secret)
             except BudgetSpentError as error:
                 _log.warning("%s", error)
                 raise Refusal(SPENT) from None
+            return session
+        if self._ledgers is not None:
+            self._check_latest(known)
+            if known is not None and known.closed is not None and not about["finished"]:
+                raise Refusal(CLOSED)
+        if about["finished"] and (known is None or known.closed is not None):
+            return session  # there is nothing more to pay for
+        session.resume(secret, about["round"] + 1)
+        if about["finished"]:
+            session.close(FINISHED)
+        return session
 
-    def _resume(self, run: Run) -> None:
-        done = self._about["round"] + 1
-        if run.cost.about.get("charge") != self._about.get("charge"):
+    def _check_latest(self, known: Run | None) -> None:
+        """Refuses an older copy of the state: its next rounds were answered with their noise."""
+        about = self._about
+        if known is None or known.about.get("charge") != about.get("charge"):
             raise Refusal(LOST)
-        if max(run.resumed_from, self._answered() + 1) > done or (
-            run.state == "finished" and not self._about["finished"]
-        ):
-            # An older copy: its next rounds were answered, and their noise is used up.
+        if self._answered() > about["round"]:
             raise Refusal(LOST)
-        if self._about["finished"]:
-            self._close_run(run.state)
-        elif run.state != "open":
-            raise Refusal("the job is closed in the site's ledger: submit it anew, as another run")
-        elif done > run.resumed_from:  # else the ledger knows, and need not grow
-            assert self._account is not None
-            resume_all(self._account.directory, [self._config.ledger_name], self.name, done)
+        if known.closed == FINISHED and not about["finished"]:
+            raise Refusal(LOST)
+
+    def _pay(self, first: int, last: int) -> PaidRounds:
+        """Charges the block that these rounds are in, unless that was done."""
+        try:
+            return self._session.pay(first, last)
+        except RunClosedError as error:
+            _log.warning("%s", error)
+            raise Refusal(CLOSED) from None
+
+    def _trainer(self) -> OneSilo:
+        """The site's part, built once; statistics of its records, if agreed on, are paid first."""
+        if self._silo is None:
+            prepared = self._prepared
+            asked, federation = prepared.asked[0], prepared.federations[0]
+            if asked.statistics_share:
+                paid = self._pay(PREPARATION, 0)
+                federation = standardised(
+                    federation, prepared.plans[0], asked.first_seed, self._session, paid
+                )
+            self._federation = federation
+            # With the site's own secret, its noise is a release's; with none (tests), an
+            # experiment's.
+            job = replace(self._job, secret=bytes.fromhex(self._about["secret"]))
+            seed, tell_noise = self._config.seed, self._config.tell_noise
+            self._silo = OneSilo(job, federation, self._setting, self._place, seed, tell_noise)
+        return self._silo
 
     @property
     def _mark(self) -> Path | None:
@@ -257,9 +295,9 @@ class JobAtSite:
         A state that is put back from a copy is then known to be older.
         """
         token = self._about.get("charge")
-        if self._account is None or token is None:
+        if self._ledgers is None or token is None:
             return None
-        return self._account.directory / ANSWERED / f"{token}.json"
+        return self._ledgers.directory / ANSWERED / f"{token}.json"
 
     def _answered(self) -> int:
         """The last round that was answered under this charge; -1 if none was."""
@@ -278,10 +316,6 @@ class JobAtSite:
         if mark is not None and self._answered() < number:
             mark.parent.mkdir(mode=0o700, exist_ok=True)
             write_file(mark, json.dumps({"job": self.name, "round": number}))
-
-    def _close_run(self, state: str = "open") -> None:
-        if self._account is not None and state == "open":
-            finish_all(self._account.directory, [self._config.ledger_name], self.name)
 
     def join(self) -> Reply:
         """What may be told about this site: how many records, if that is public and asked for."""
@@ -310,13 +344,16 @@ class JobAtSite:
         return Reply("ok", about={"round": number}, arrays=self._message)
 
     def _train(self, number: int, told: Any) -> None:
-        state, message = jax.block_until_ready(self._silo.local(self._state, told, number))
+        silo = self._trainer()
+        paid = self._pay(number, number + 1)
+        state, message = jax.block_until_ready(silo.local(self._state, told, paid))
         sent, failed = flatten(message), not _finite(state)
         if failed:
             # The round is over all the same: told something else, it would be answered with the
             # noise that the refusal tells of.
             state, sent = self._state, []
-        about = {**self._about, "round": number, "failed": failed}
+        answered = self._about["answered"] + 1
+        about = {**self._about, "round": number, "answered": answered, "failed": failed}
         self._save(about, flatten(state), sent)
         self._state, self._message = state, sent
         self._report()
@@ -324,40 +361,51 @@ class JobAtSite:
     def finish(self, arrays: list[np.ndarray]) -> Reply:
         """The site's own model, and how good it is: both stay here."""
         if self._about["round"] < 0:
+            # It is over, and took nothing.
+            self._session.close("ended before any round was answered")
             raise Refusal("no round was trained at this site")
         if not self._about["finished"]:
-            params = self._silo.personal(self._state, self._told(arrays))
+            params = self._trainer().personal(self._state, self._told(arrays))
             about = {**self._about, "released": self._keep(params), "finished": True}
             self._save(about, flatten(self._state), self._message)
-            self._close_run()
+            self._session.close(FINISHED)
             self._report()
         released = self._about["released"]
         return Reply("ok", about={} if released is None else {"metric": released})
 
     def _keep(self, params: Any) -> float | None:
         """Writes the result; returns the metric if it was paid for, with its noise."""
-        prepared, config = self._prepared, self._config
-        exact = self._silo.metric(params)
+        prepared, answered = self._prepared, self._about["answered"]
+        exact = self._trainer().metric(params)
+        asked, plan = prepared.asked[0], prepared.plans[0][0]
+        released = None
+        if asked.metric_share:
+            paid = self._pay(self._job.rounds, self._job.rounds + 1)
+            largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
+            silo, noise = self._federation.silos[0], plan.metric_noise
+            released = self._session.noisy_mean(
+                paid,
+                asked.first_seed,
+                f"metric 0 {plan.silo}",
+                silo,
+                np.array([exact]),
+                largest,
+                noise,
+            )
         models = jax.tree.map(lambda a: np.asarray(a)[None, None], params)
         seconds = {"total": time.perf_counter() - self._started}
-        rounds = [self._job.rounds]
         result = result_of(
-            prepared, [self._federation], 0, rounds, np.full((1, 1, 1), exact), seconds, models
+            prepared, [self._federation], 0, [answered], np.full((1, 1, 1), exact), seconds, models
         )
-        # It was not trained by an engine of `silodp run`, and cannot be asked for there.
-        result = replace(result, options=result.options | {"engine": AT_SITES})
+        took_part = {"rounds": answered, "of_rounds": self._job.rounds}
+        result = replace(
+            result,
+            # It was not trained by an engine of `silodp run`, and cannot be asked for there.
+            options=result.options | {"engine": AT_SITES},
+            privacy=[silo | took_part for silo in result.privacy],
+        )
         result.write(self._results)
-        asked = prepared.asked[0]
-        if not asked.metric_share:
-            return None
-        plan = prepared.plans[0][0]
-        largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
-        random = HostRandom(config.seed, self._secret, f"metric {plan.silo}")
-        silo = self._federation.silos[0]
-        # Of no record, noise is all that is released.
-        total = np.array([exact * len(silo.test) if len(silo.test) else 0.0])
-        count, most = silo.public_test_count, silo.most_tested
-        return float(noisy_metric(total, largest, count, most, plan.metric_noise, random)[0])
+        return None if released is None else float(released[0])
 
     def _told(self, arrays: list[np.ndarray]) -> Any:
         try:

@@ -55,7 +55,10 @@ TRAINING = (
     *("regulariser", "select_share", "select_mechanism", "select_score", "select_bound"),
     *("statistics_share", "metric_share", "metric_bound", "accountant"),
 )
-_OWN = ("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "relation", "policies", "ledger")
+_OWN = (
+    *("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "lifetime_filter"),
+    *("relation", "policies", "ledger"),
+)
 _MOST_SITES = 1000
 _JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 

@@ -4,6 +4,7 @@ No word here or in an answer says anything about a record that was not paid for.
 """
 
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ class Request:
       proposal: what all have agreed on, as JSON; a site compares it with what it consented to.
       round: from 0; of "train".
       arrays: what every site is told: the leaves of the method's broadcast.
+      version: of silodp at the coordinator. What is reckoned here and there must be the same.
     """
 
     kind: Kind
@@ -29,6 +31,7 @@ class Request:
     proposal: str
     round: int = 0
     arrays: list[np.ndarray] = field(default_factory=list)
+    version: str = field(default_factory=lambda: version("silodp"))
 
 
 @dataclass(frozen=True)

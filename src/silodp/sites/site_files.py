@@ -184,6 +184,7 @@ _EXPLAINED = {
     "delta": "chance with which that bound may fail",
     "lifetime_epsilon": "at most this over all runs together",
     "lifetime_delta": "of the same",
+    "lifetime_filter": "what decides whether a run fits it, for good: renyi or gaussian",
     "relation": "how neighbours differ: add-remove or replace-one",
     "subject": "the column of those who are protected, with all their records",
     "public": "what everyone may know",

@@ -121,19 +121,29 @@ def site_status(folder: Path) -> dict[str, Any]:
 
 
 def standing(config: SiteConfig) -> dict[str, Any]:
-    """`spent` so far, over everything in the site's ledger, and the `lifetime` that holds.
+    """What the site's ledger has `spent` so far, and the `lifetime` that holds.
 
-    Of a source, that is the stricter of the site's policy and of what its ledger holds.
+    Of a source, that is the stricter of the site's policy and of what its ledger holds. Shares are
+    of the ledger's lifetime, as `spending.standing` has them.
     """
     epsilon, delta = config.policy.lifetime
-    spent = 0.0
+    told: dict[str, Any] = {}
     if exists(config.ledger, config.ledger_name):
         told = remaining(config.ledger, config.ledger_name)
-        spent = told["spent_epsilon"]
         if config.source is not None and told["lifetime_epsilon"] is not None:
             epsilon = min(epsilon, told["lifetime_epsilon"])
             delta = min(delta, told["lifetime_delta"])
-    return {"spent": spent, "lifetime": epsilon, "lifetime_delta": delta}
+    shares = ("spent_share", "reserved_share", "given_back_share")
+    left = told.get("left_share")
+    return {
+        "spent": told.get("spent_epsilon", 0.0),
+        "lifetime": epsilon,
+        "lifetime_delta": delta,
+        **{name: told.get(name, 0.0) for name in shares},
+        "left_share": 1.0 if left is None else left,
+        "same_again": told.get("same_again"),
+        "open_runs": told.get("open_runs", []),
+    }
 
 
 def site_models(folder: Path) -> list[dict[str, Any]]:

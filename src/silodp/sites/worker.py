@@ -9,6 +9,7 @@ other noise.
 import logging
 import threading
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 
 from silodp.errors import SilodpError
@@ -53,12 +54,19 @@ class SiteWorker:
             self._at_work = None
 
     def _answer(self, request: Request) -> Reply:
+        if request.version != version("silodp"):
+            raise Refusal(
+                f"the coordinator has silodp {request.version[:40]!r}, this site "
+                f"{version('silodp')!r}: have the same version at all sites"
+            )
         proposal = self._consented(request)
         job = self._at_work
         # A job's name has a part of the proposal's digest only, which two might have in common.
         if job is None or (job.name, job.proposal.digest) != (request.job, proposal.digest):
             self.close()
-            job = self._at_work = JobAtSite(self._folder, self._config, proposal, request.job)
+            job = self._at_work = JobAtSite(
+                self._folder, self._config, proposal, request.job, request.round
+            )
         if request.kind == "join":
             return job.join()
         if request.kind == "train":

@@ -11,6 +11,7 @@ from silodp.models import Model
 from silodp.options import RunOptions
 from silodp.prepare import Loaded, prepare_loaded
 from silodp.privacy.plan import SCORE_SHARE, SiloPlan
+from silodp.privacy.steps import moved_by
 from silodp.privacy.tuning import Tuning
 from silodp.result import summary
 from silodp.run_results import over_silos
@@ -78,4 +79,4 @@ def _score_noise(plan: SiloPlan, tuning: Tuning, points: int) -> float:
     if tuning.score == "public" or not plan.private:
         return 0.0
     alone = get_sigma_gaussian(SCORE_SHARE * plan.epsilon, plan.delta_for_queries)
-    return alone * np.sqrt(points) * (2.0 if plan.relation == "replace-one" else 1.0)
+    return alone * np.sqrt(points) * moved_by(plan.relation)

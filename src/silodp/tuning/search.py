@@ -12,16 +12,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from silodp.engines.job import Job, Setting
+from silodp.engines.one_silo import metric_of
 from silodp.federation import Federation
-from silodp.models import score
 from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.randomness import HostRandom
-from silodp.privacy.statistics import noisy_metric
 from silodp.privacy.tuning import Tuning
 from silodp.training_run import TrainingRun
 
@@ -92,21 +90,21 @@ def best_tries(
     tries = tries_of(drawn)
     exact = training.execution.metrics[-1][:, len(training.settings) - len(tries) :]
     best = np.full(drawn.shape[:2], -1)
+    paid = training.session.pay(job.rounds, job.rounds + 1)
     for s, k in np.ndindex(*best.shape):
         own = [place for place, one in enumerate(tries) if one.time < drawn[s, k, one.point]]
         if not own:
             continue
-        name = prepared.federations[s].names[k]
-        random = HostRandom(training.seeds[s], training.secret, f"score {name}")
         silo = prepared.federations[s].silos[k]
         lower = _lower_is_better(exact[s, own, k], prepared.federations[0].metric, job.metric_bound)
-        scores = noisy_metric(
-            lower.astype(np.float64) * len(silo.test),
+        scores = training.session.noisy_mean(
+            paid,
+            training.seeds[s],
+            f"score {silo.name}",
+            silo,
+            lower,
             job.metric_bound,
-            silo.public_test_count,
-            silo.most_tested,
             score_noise[k],
-            random,
         )
         best[s, k] = own[int(np.argmin(scores))]
     return best
@@ -137,10 +135,11 @@ def are_finite(models: Any) -> np.ndarray:
 def evaluated(job: Job, models: Any, federations: Sequence[Federation]) -> np.ndarray:
     """The test metric of each silo's model: [seeds, silos]."""
 
+    exact = replace(job, metric_bound=math.inf)
+
     def of_silo(s: int, k: int) -> float:
-        test = federations[s].silos[k].test
-        outputs = job.model.predict(jax.tree.map(lambda a: a[s, k], models), jnp.asarray(test.x))
-        return float(jnp.mean(score(job.model.task, outputs, jnp.asarray(test.y))))
+        own = jax.tree.map(lambda a: a[s, k], models)
+        return float(metric_of(exact, federations[s].silos[k], own))
 
     silos = range(len(federations[0].silos))
     return np.array([[of_silo(s, k) for k in silos] for s in range(len(federations))])

@@ -254,7 +254,7 @@ def _attacked(
     """The two worlds, and by name each statistic of the trials in each."""
     asked, plans = prepared.asked[0], prepared.plans[0]
     lr, plan = asked.lr or 0.0, plans[place]
-    worlds = make_worlds(prepared.federations[0], place, plan, job.model, job.clip, lr, norm)
+    worlds = make_worlds(prepared.federations[0], place, plan, job.model, plan.clip, lr, norm)
     adversary = Adversary(
         job, plan, lr, _units(job, worlds.canary), _units(job, worlds.others), worlds.starts
     )
@@ -274,7 +274,7 @@ def _attacked(
             reporter.trained(done + int(part * trials), 2 * trials, math.nan)
 
         seen = run_trials(job, world, settings, seeds, progress)
-        seen = in_units_of_noise(seen, plans, lr, job.clip)
+        seen = in_units_of_noise(seen, plans, lr)
         return {
             f"{STRATEGIES[strategy]}: {name}": values
             for number, strategy in enumerate(adversary.strategies)

@@ -93,19 +93,19 @@ def check_low_bits(job: Job, plan: SiloPlan, seeds: Sequence[int]) -> list[Check
     """
     probe = linear_job(job, _LOW_BIT_PARAMETERS - 1)
     plan = replace(full_batch(plan, _POWER_OF_TWO), noise_multiplier=_MUCH_NOISE)
-    while _cells(probe, plan)[1] > _MOST_CELLS:
+    while _cells(plan)[1] > _MOST_CELLS:
         plan = replace(plan, noise_multiplier=plan.noise_multiplier / 2)
-    grain, width = _cells(probe, plan)
+    grain, width = _cells(plan)
     x, y = np.ones((plan.held, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.held)
     federation = regression_silos([(plan.silo, x, y)])
     trials, rounds = _LOW_BIT_RUNS
     sums = read_sums(probe, [federation], [plan], seeds[:trials], rounds, 1, ())
-    return low_bit_checks(sums * job.clip, grain, width * grain)
+    return low_bit_checks(sums * plan.clip, grain, width * grain)
 
 
-def _cells(job: Job, plan: SiloPlan) -> tuple[float, float]:
+def _cells(plan: SiloPlan) -> tuple[float, float]:
     """The grain of the plan's releases, and how many of them the noise's deviation is."""
-    noise = silo_noise(job, [[plan]])
+    noise = silo_noise([[plan]])
     grain = float(noise.grain[0, 0])
     return grain, float(noise.scale[0, 0]) / grain
 

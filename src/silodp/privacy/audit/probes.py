@@ -33,6 +33,7 @@ from silodp.methods.base import Method, Start
 from silodp.models import get_model
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Queries, Schedule
+from silodp.privacy.session import free_rounds
 
 # So small that no gradient moves with the model, so large that single precision holds all of it.
 TINY_LR = 2.0**-90
@@ -126,7 +127,7 @@ def read_sums(
     setting = Setting(lr, plans_of(probe, plans), {})
     groups = group_silos(setting.plans, probe.release)
     order = np.argsort(np.concatenate([group.members for group in groups]))
-    scale = np.array([plan.batch / lr / job.clip for plan in plans])[:, None, None, None]
+    scale = np.array([plan.batch / lr / plan.clip for plan in plans])[:, None, None, None]
     at_once = _at_once(federations[0], plans, rounds * passes * probe.parameters, len(seeds))
     parts, simulation, programs = [], None, Programs()
     for first in range(0, len(seeds), at_once):
@@ -135,7 +136,9 @@ def read_sums(
             own = [federations[(first + i) % len(federations)] for i in range(len(chosen))]
             simulation = Simulation(probe, chosen, own, [setting], programs)
         simulation.reseed(chosen)
-        state, _ = simulation.advance(simulation.initial_state(), 0, rounds, evaluate=False)
+        state, _ = simulation.advance(
+            simulation.initial_state(), free_rounds(0, rounds), evaluate=False
+        )
         answers = [np.asarray(group[1].answers)[:, :, 0] for group in state.silos]
         parts.append(np.concatenate(answers, axis=1)[: len(chosen), order].astype(float) * scale)
         if interrupts.requested():

@@ -15,12 +15,11 @@ from silodp.privacy.plan import SiloPlan
 _HUGE = 1e300
 
 
-def in_units_of_noise(
-    seen: np.ndarray, plans: Sequence[SiloPlan], lr: float, clip: float
-) -> np.ndarray:
+def in_units_of_noise(seen: np.ndarray, plans: Sequence[SiloPlan], lr: float) -> np.ndarray:
     """What was seen [trials, silos, ...], by the noise of one step in each silo."""
     noise = [
-        lr * clip * plan.noise_multiplier / plan.batch if plan.private else 1.0 for plan in plans
+        lr * plan.clip * plan.noise_multiplier / plan.batch if plan.private else 1.0
+        for plan in plans
     ]
     return seen / np.array(noise).reshape(-1, *[1] * (seen.ndim - 2))
 

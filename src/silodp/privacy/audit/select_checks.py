@@ -24,6 +24,7 @@ from silodp.privacy.audit.checks import Check, of_count, strangest
 from silodp.privacy.audit.probes import linear_job, plans_of, regression_silos
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import Queries, Schedule
+from silodp.privacy.session import free_rounds
 
 _ROUNDS, _TRIALS = 100, 64
 # What epsilon times the gap is to be, in units of twice the sensitivity, where records suffice.
@@ -54,7 +55,9 @@ def check_selections(
     seeds = seeds[:_TRIALS]
     setting = Setting(1.0, plans_of(probe, plans), {})
     simulation = Simulation(probe, seeds, [federation] * len(seeds), [setting])
-    state, _ = simulation.advance(simulation.initial_state(), 0, _ROUNDS, evaluate=False)
+    state, _ = simulation.advance(
+        simulation.initial_state(), free_rounds(0, _ROUNDS), evaluate=False
+    )
     groups = group_silos(setting.plans, probe.release)
     order = np.argsort(np.concatenate([group.members for group in groups]))
     by_group = [np.asarray(group[1])[:, :, 0] for group in state.silos]

@@ -60,7 +60,7 @@ def check_sensitivity(
     sums = np.moveaxis(sums, 1, 0).reshape(len(worlds), -1, sums.shape[-1])
     checks, unit, slack, off = [], 1.0, _SLACK, _SLACK
     if job.release:
-        unit, slack, off = silo_lattice(job, plans[0]).grain / job.clip, CLIP_SLACK, 0.0
+        unit, slack, off = silo_lattice(plans[0]).grain / plans[0].clip, CLIP_SLACK, 0.0
         sums = sums / unit
         checks = [_whole(np.abs(sums - np.round(sums)))]
         sums = np.round(sums)

@@ -12,6 +12,7 @@ from silodp.engines.layout import group_silos
 from silodp.engines.simulation import Simulation, State
 from silodp.federation import Federation
 from silodp.privacy.audit.watch import Watched
+from silodp.privacy.session import free_rounds
 
 # What trials that are run at once may take: more than fits the processors' caches is slower.
 MEMORY = 1.6e7
@@ -41,7 +42,9 @@ def run_trials(
     for first in range(0, len(seeds), at_once):
         chosen = seeds[first : first + at_once]
         simulation.reseed(chosen)
-        state, _ = simulation.advance(simulation.initial_state(), 0, job.rounds, evaluate=False)
+        state, _ = simulation.advance(
+            simulation.initial_state(), free_rounds(0, job.rounds), evaluate=False
+        )
         parts.append(_seen(state, order)[: len(chosen)])
         progress((first + len(chosen)) / len(seeds))
         if interrupts.requested():

@@ -91,7 +91,7 @@ class Adversary:
     def _clipped_sum(self, params: Params, units: tuple[Any, Array]) -> Params:
         features, y = units
         return self.job.unit_model.clipped_sum(
-            params, features, y, jnp.ones(y.shape[0]), self.job.clip
+            params, features, y, jnp.ones(y.shape[0]), self.plan.clip
         )
 
 

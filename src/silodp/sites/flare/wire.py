@@ -28,21 +28,23 @@ def from_request(request: Request) -> Shareable:
         "job": request.job,
         "proposal": request.proposal,
         "round": request.round,
+        "version": request.version,
     }
     return _packed("request", words, request.arrays)
 
 
 def to_request(shareable: Any) -> Request:
     """The request that arrived; refuses what is not one."""
-    words, arrays = _unpacked("request", shareable, {"kind", "job", "proposal", "round"})
-    kind, job, proposal, number = (words[key] for key in ("kind", "job", "proposal", "round"))
+    keys = ("kind", "job", "proposal", "round", "version")
+    words, arrays = _unpacked("request", shareable, set(keys))
+    kind, job, proposal, number, version = (words[key] for key in keys)
     if kind not in ("join", "train", "finish"):
         raise _unreadable("request", "its kind is none of join, train and finish")
-    if not (isinstance(job, str) and isinstance(proposal, str)):
-        raise _unreadable("request", "its job or proposal is not text")
+    if not all(isinstance(text, str) for text in (job, proposal, version)):
+        raise _unreadable("request", "its job, proposal or version is not text")
     if type(number) is not int or number < 0:
         raise _unreadable("request", "its round is not a whole number from 0")
-    return Request(kind, job, proposal, number, arrays)
+    return Request(kind, job, proposal, number, arrays, version)
 
 
 def from_reply(reply: Reply) -> Shareable:

@@ -1,0 +1,337 @@
+"""One silo in one run: what comes before what, said here and nowhere else.
+
+    new        nothing happened yet
+    reserved   all that the run may take is set aside in the silo's ledger; the run has a secret
+    charged    the block of rounds that is answered next is charged, on disk
+    closed     what was never charged is given back; nothing can be answered any more
+
+A silo answers only what was charged before: a round, a selection, a statistic, a metric. This holds
+by construction. Whatever looks at records for a release (an engine's step, a noisy sum) asks for
+`PaidRounds`, and only a session that has charged these rounds makes them. Noise on the host comes
+from `RunSession.random`, which asks for them too. What is charged counts as released and is never
+given back, so that no place has to know whether an answer got out.
+
+A simulation holds the sessions of all its silos, a site holds one. Without ledgers (an experiment)
+the order is the same, and nothing is written.
+"""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from silodp.choices import Entropy
+from silodp.errors import SilodpError
+from silodp.federation import Silo
+from silodp.privacy.charging import (
+    Reservation,
+    charge_all,
+    close_all,
+    reserve_all,
+    run_of,
+    would_exceed,
+)
+from silodp.privacy.queries import PREPARATION
+from silodp.privacy.randomness import HostRandom, new_secret
+from silodp.privacy.spending import Allowance, RunClosedError
+from silodp.privacy.statistics import noisy_metric
+
+State = Literal["new", "reserved", "charged", "closed"]
+
+FINISHED = "finished"
+
+
+class RunLedgers(NamedTuple):
+    """The ledgers that a run is charged to, and what it may take of each.
+
+    Attributes:
+      directory: of the ledgers.
+      reservations: of each ledger, by its name.
+      allowances: likewise.
+      strictest: whether a stricter allowance that is in force holds on (see `reserve_all`).
+    """
+
+    directory: Path
+    reservations: dict[str, Reservation]
+    allowances: dict[str, Allowance]
+    strictest: bool = False
+
+    def to_source(self, name: str) -> "RunLedgers":
+        """The same of a single silo, charged to the ledger of its records, which others use too."""
+        ((silo, reservation),) = self.reservations.items()
+        allowances = {name: self.allowances[silo]}
+        return RunLedgers(self.directory, {name: reservation}, allowances, True)
+
+    def marked(self, **about: Any) -> "RunLedgers":
+        """The same, with more that the reservations say of themselves."""
+        reservations = {
+            name: replace(one, about=one.about | about) for name, one in self.reservations.items()
+        }
+        return self._replace(reservations=reservations)
+
+    def in_blocks(self, blocks: int) -> "RunLedgers":
+        """The same, charged in so many blocks, but for what can only be charged whole."""
+        reservations = {
+            name: one if one.blocks == 1 else replace(one, blocks=blocks)
+            for name, one in self.reservations.items()
+        }
+        return self._replace(reservations=reservations)
+
+    def check(self) -> None:
+        """Refuses what does not fit, and writes nothing."""
+        would_exceed(self.directory, self.reservations, self.allowances, strictest=self.strictest)
+
+
+_SESSION = object()
+
+
+class PaidRounds:
+    """Rounds first..last (the last one not included) that are charged, and so may be answered.
+
+    Only a session makes them.
+    """
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int, made_by: object = None):
+        if made_by is not _SESSION:
+            raise RuntimeError("Rounds are paid for by a session: see RunSession.pay.")
+        self.first, self.last = first, last
+
+
+def free_rounds(first: int, last: int) -> PaidRounds:
+    """Rounds on records that are about nobody: an audit's, a benchmark's or a test's own."""
+    return PaidRounds(first, last, _SESSION)
+
+
+@dataclass
+class SiloSession:
+    """One silo in one run: where it stands.
+
+    Attributes:
+      silo: the name of its ledger.
+      rounds: of the run.
+      state: see above.
+      charged: blocks of rounds (first, last) that are charged, in their order; rounds that a site
+        missed lie between them.
+    """
+
+    silo: str
+    rounds: int
+    state: State = "new"
+    charged: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def charged_until(self) -> int:
+        """Earlier rounds are charged, or were missed and are never answered."""
+        return self.charged[-1][1] if self.charged else PREPARATION
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether all of these rounds are charged."""
+        return all(any(a <= one < b for a, b in self.charged) for one in range(first, last))
+
+    def to(self, state: State, block: tuple[int, int] | None = None) -> None:
+        """The next state; what cannot follow is an error of the program."""
+        later = block is None or self.charged_until <= block[0] < block[1] <= self.rounds + 1
+        if (
+            state not in _FOLLOWS[self.state]
+            or (block is None) == (state == "charged")
+            or not later
+        ):
+            raise RuntimeError(
+                f"Silo {self.silo!r}: a session that is {self.state} ({self.charged} of "
+                f"{self.rounds} rounds) cannot become {state} ({block})."
+            )
+        self.state = state
+        if block is not None:
+            self.charged.append(block)
+
+
+_FOLLOWS: Mapping[State, tuple[State, ...]] = {
+    "new": ("reserved",),
+    "reserved": ("charged", "closed"),
+    "charged": ("charged", "closed"),
+    "closed": (),
+}
+
+
+class RunSession:
+    """The sessions of all silos of a run, which reserve, charge and close together.
+
+    Attributes:
+      name: of the run, in the ledgers.
+      silos: the session of each.
+    """
+
+    def __init__(
+        self, ledgers: RunLedgers | None, silos: Sequence[str], rounds: int, name: str = ""
+    ):
+        """Of a run that is not reserved yet; `reserve` or `resume` comes next.
+
+        Args:
+          ledgers: that are charged; None for an experiment, or a release that no ledger counts.
+          silos: names of the silos, where there are no ledgers to name them.
+          rounds: of the run.
+          name: of the run; else a new one.
+        """
+        self._ledgers, self._secret = ledgers, b""
+        self.name = name or secrets.token_hex(8)
+        names = list(silos) if ledgers is None else list(ledgers.reservations)
+        self.silos = tuple(SiloSession(silo, rounds) for silo in names)
+        self._rounds = rounds
+
+    def reserve(
+        self,
+        entropy: Entropy = "os",
+        secret: bytes | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Sets aside all that the run may take, or refuses it; then there is a secret.
+
+        Args:
+          entropy: where the secret comes from; "seed": there is none, and noise is an experiment's.
+          secret: one that was kept beforehand, in place of a new one.
+          progress: called with (done, total) while costs are worked out.
+        """
+        if self._ledgers is not None:
+            reserve_all(
+                self._ledgers.directory,
+                self._ledgers.reservations,
+                self._ledgers.allowances,
+                self.name,
+                strictest=self._ledgers.strictest,
+                progress=progress,
+            )
+        for silo in self.silos:
+            silo.to("reserved")
+        self._secret = new_secret(entropy) if secret is None else secret
+
+    def resume(self, secret: bytes, done: int) -> None:
+        """Goes on with a run that was reserved before, from where its ledgers say that it stands.
+
+        Args:
+          secret: the one of then, so that rounds which are done again are the same ones.
+          done: the round after the last one that was answered.
+        """
+        for silo in self.silos:
+            charged = [(PREPARATION, done)] if done > 0 else []
+            if self._ledgers is not None:
+                known = run_of(self._ledgers.directory, silo.silo, self.name)
+                if known is None:
+                    raise SilodpError(
+                        f"Silo {silo.silo!r} has nothing reserved for run {self.name!r}: put its "
+                        "ledger back, or start anew."
+                    )
+                if known.closed is not None:
+                    raise RunClosedError(
+                        f"Silo {silo.silo!r}: run {self.name!r} is closed ({known.closed}), and "
+                        "nothing can follow that: start a new run."
+                    )
+                charged = [(block.first, block.last) for block in known.blocks]
+            silo.to("reserved")
+            for block in charged:
+                silo.to("charged", block)
+            if done > 0 and not silo.covers(done - 1, done):
+                raise SilodpError(
+                    f"Silo {silo.silo!r}: round {done} of run {self.name!r} was answered, but its "
+                    "ledger has it not charged: put the ledger back that it was charged to."
+                )
+        self._secret = secret
+
+    @property
+    def secret(self) -> bytes:
+        """What the noise of the run comes from, with the seed; empty in an experiment."""
+        if any(silo.state == "new" for silo in self.silos):
+            raise RuntimeError("A run has no secret before it is reserved.")
+        return self._secret
+
+    def pay(self, first: int, last: int) -> PaidRounds:
+        """Charges what these rounds (the last one not included) take, unless that was done.
+
+        Rounds are charged in whole blocks; this returns once all is on the disk of every silo.
+        """
+        if not PREPARATION <= first < last <= self._rounds + 1:
+            raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
+        behind: dict[tuple[int, int], list[SiloSession]] = {}
+        for silo in self.silos:
+            if silo.state in ("new", "closed"):
+                raise RuntimeError(f"Silo {silo.silo!r}: a run that is {silo.state} cannot pay.")
+            if not silo.covers(first, last):
+                behind.setdefault(self._span(silo, first, last), []).append(silo)
+        for span, silos in behind.items():
+            if self._ledgers is not None:
+                reservations = self._ledgers.reservations
+                own = {silo.silo: reservations[silo.silo] for silo in silos}
+                charge_all(self._ledgers.directory, own, self.name, *span)
+            for silo in silos:
+                silo.to("charged", span)
+        return PaidRounds(first, last, _SESSION)
+
+    def _span(self, silo: SiloSession, first: int, last: int) -> tuple[int, int]:
+        """The rounds that are charged next, so that these are."""
+        start, end = first, last
+        if self._ledgers is not None:
+            reservation = self._ledgers.reservations[silo.silo]
+            start, end = reservation.block_of(first)[0], reservation.block_of(last - 1)[1]
+        return max(start, silo.charged_until), end
+
+    def random(self, paid: PaidRounds, seed: int, purpose: str) -> HostRandom:
+        """The noise of a release that is worked out on the host, for this purpose alone."""
+        if not isinstance(paid, PaidRounds):
+            raise RuntimeError("Noise is drawn for rounds that are paid for: see RunSession.pay.")
+        return HostRandom(seed, self.secret, purpose)
+
+    def noisy_mean(
+        self,
+        paid: PaidRounds,
+        seed: int,
+        purpose: str,
+        silo: Silo,
+        means: np.ndarray,
+        largest: float,
+        noise_multiplier: float,
+    ) -> np.ndarray:
+        """Means of a score over a silo's test records, as they may be released.
+
+        Args:
+          paid: the rounds that the release belongs to.
+          seed: of the run.
+          purpose: what the noise is for; no two releases of a run share one.
+          silo: whose test records the means are over.
+          means: exact; of no record, NaN, and then noise is all that is released.
+          largest: score of a record.
+          noise_multiplier: 0 for no privacy.
+        """
+        random = self.random(paid, seed, purpose)
+        held, means = len(silo.test), np.asarray(means, np.float64)
+        totals = means * held if held else np.zeros_like(means)
+        count, most = silo.public_test_count, silo.most_tested
+        return noisy_metric(totals, largest, count, most, noise_multiplier, random)
+
+    def close(self, reason: str) -> None:
+        """The run is over; what was never charged is given back."""
+        if self._ledgers is not None:
+            names = [silo.silo for silo in self.silos]
+            close_all(self._ledgers.directory, names, self.name, reason)
+        for silo in self.silos:
+            silo.to("closed")
+
+    @contextlib.contextmanager
+    def closed_on_failure(self, can_resume: Callable[[], bool]) -> Iterator[None]:
+        """Closes the run where it fails or is interrupted, unless it can be gone on with.
+
+        A process that is killed closes nothing: what it reserved stays so, until somebody closes it
+        (`silodp ledger close`).
+        """
+        try:
+            yield
+        except RunClosedError:
+            raise  # somebody else closed it, which is why it failed
+        except BaseException as error:
+            if not can_resume() and all(silo.state != "closed" for silo in self.silos):
+                self.close(f"failed: {type(error).__name__}")
+            raise
