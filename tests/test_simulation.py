@@ -185,7 +185,8 @@ def test_noise_is_what_the_plan_says(draw):
     model = get_model("linear", "regression", (dims,))
     plans = tuple(plan_of(n, batch, noise, draw, f"s{i}") for i, n in enumerate(sizes))
     plans = tuple(
-        dataclasses.replace(plan, slots=60 if draw == "gaps" else plan.records) for plan in plans
+        dataclasses.replace(plan, clip=clip, slots=60 if draw == "gaps" else plan.records)
+        for plan in plans
     )
     job = Job(model, METHODS["local"], rounds, np.ones(4) / 4)
     simulation = Simulation(job, range(10), [federation] * 10, [Setting(lr, plans, {})])
