@@ -169,7 +169,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
         return
     table = Table(
         *("silo", "spent", "reserved", "given back", "left", "epsilon spent", "lifetime"),
-        *("one more run like the last",),
+        *("one more such run",),
     )
     for told in silos:
         table.add_row(
@@ -406,13 +406,13 @@ def _lifetime(told: dict[str, Any]) -> str:
     if told["lifetime_epsilon"] is None:
         return "not set yet"
     epsilon, delta = told["lifetime_epsilon"], told["lifetime_delta"]
-    return f"{epsilon:g} at {delta:g}, per {told['unit']}, {told['relation']}"
+    return f"{epsilon:g} at delta {delta:g}"
 
 
 def _again(told: dict[str, Any] | None) -> str:
     if told is None or told["runs"] is None:
         return ""
-    return f"{_share(told['share'])} ({told['runs']} fit)"
+    return f"takes {_share(told['share'])}; {told['runs']} fit"
 
 
 def _csv(entries: list[dict[str, Any]]) -> str:
@@ -430,7 +430,9 @@ def _number(value: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+    if value is None:
+        return ""
+    return f"{value:.0%}" if value >= 0.0995 or value == 0 else f"{value:.1%}"
 
 
 def _range(ends: list[float]) -> str:

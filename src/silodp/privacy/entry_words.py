@@ -20,7 +20,7 @@ def in_words(entry: Entry) -> str:
         case "charge" if "first" in body:
             return f"Charged for {_rounds(body['first'], body['last'])}"
         case "close":
-            return f"Closed: {body['reason']}. What was not charged is given back"
+            return f"Closed: {body['reason']}; whatever was not charged is given back"
         case "converted":
             return "Converted: from here on it holds however runs are chosen"
         # Of the first format.

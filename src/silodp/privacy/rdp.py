@@ -183,7 +183,7 @@ def _sampled(order: float, rate: float, noise: float, replaced: bool) -> float:
     rest, drawn = math.log1p(-rate), math.log(rate) - t * t / 2
     exponents = order * np.logaddexp(rest, drawn + t * z) - z * z / 2
     if replaced:
-        exponents -= 0.99 * above_one * np.logaddexp(rest, drawn - t * z)
+        exponents -= above_one * np.logaddexp(rest, drawn - t * z)
     highest = exponents.max()
     f = np.exp(exponents - highest)
     moment = (h * f.sum() + f[0] + f[-1]) / math.sqrt(2 * math.pi)
