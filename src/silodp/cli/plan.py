@@ -27,6 +27,7 @@ def plan(
 
     Takes the options of `silodp run`. With --ledger, says whether the run would be refused.
     """
+    from silodp.accounts import ledgers_of
     from silodp.engines.checkpoint import check_writable
     from silodp.json_values import plain
     from silodp.planning import describe_plans
@@ -42,7 +43,7 @@ def plan(
         prepared = make_plan(reporter=progress, **given)
         progress.stage("comparing accountants")
         rows = describe_plans(prepared, progress=progress.calibrated)
-        asked = prepared.asked[0]
+        asked, ledgers = prepared.asked[0], ledgers_of(prepared)
         content = plain(
             {
                 "data": prepared.federations[0].name,
@@ -51,6 +52,7 @@ def plan(
                 "silos": rows,
                 "warnings": prepared.warnings,
                 "person": person_guarantee(prepared.plans[0], asked.max_silos_per_subject),
+                "lifetimes": None if ledgers is None else ledgers.check(),
             }
         )
         if out is not None:
@@ -99,6 +101,8 @@ def print_plan(content: dict[str, Any]) -> None:
         "the paper's accountant would need."
     )
     console.print(f"Shares of epsilon: {_shares(rows)}.")
+    if content.get("lifetimes"):
+        console.print(_lifetimes(list(content["lifetimes"].values())))
     if content["person"]:
         console.print(person_in_words(content["person"], rows[0]["unit"]))
     for reason in dict.fromkeys(reason for row in rows for reason in row["unproven"]):
@@ -110,6 +114,27 @@ def print_plan(content: dict[str, Any]) -> None:
         )
     for warning in content["warnings"]:
         console.print(f"[yellow]Warning:[/] {safe(warning)}.")
+
+
+def _lifetimes(silos: list[dict[str, Any]]) -> str:
+    """What the run would take of lifetimes, and what they have."""
+
+    def ends(name: str) -> str:
+        low, high = (f"{100 * end(told[name] for told in silos):.0f}" for end in (min, max))
+        return f"{low if low == high else f'{low} to {high}'} %"
+
+    told = (
+        f"Of its lifetime, each silo has {ends('spent_share')} spent, {ends('reserved_share')} "
+        f"reserved and {ends('left_share')} left; this run would reserve {ends('takes_share')}, be "
+        "charged for it block by block, and give back what it does not use."
+    )
+    alone = sum(one["alone"] for one in silos)
+    if alone:
+        told += (
+            f" In {alone} of {len(silos)} silos it fits only by itself: nothing else will fit "
+            "their lifetime after it."
+        )
+    return told
 
 
 def _number(value: float | str | None, digits: int) -> str:

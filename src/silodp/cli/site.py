@@ -268,8 +268,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         prepared = plan_of(config, proposal)
         check_parts(prepared.federations[0])
         ledgers = ledgers_at_site(config, prepared)
-        if ledgers is not None:
-            ledgers.check()
+        lifetimes = None if ledgers is None else ledgers.check()
         asked = prepared.asked[0]
         content = {
             "method": asked.method,
@@ -277,6 +276,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
             "silos": describe_plans(prepared),
             "warnings": prepared.warnings,
             "person": None,
+            "lifetimes": lifetimes,
         }
     silo = prepared.federations[0].silos[0]
     console.print(

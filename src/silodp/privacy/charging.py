@@ -6,7 +6,7 @@ what. `session` is who calls this, in that order, and nobody else does.
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from silodp.errors import SilodpError
 from silodp.privacy import events, lifetime
 from silodp.privacy.chain import canonical, next_entry
 from silodp.privacy.ledger import FORMAT, Ledger, OpenLedger, create, exists, locked, read_ledger
+from silodp.privacy.lifetime import Lifetime
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.spending import (
     NEW,
@@ -91,13 +92,34 @@ def would_exceed(
     *,
     strictest: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> dict[str, dict[str, Any]]:
     """Refuses what does not fit, as `reserve_all` would, but writes nothing.
 
-    A silo without a ledger is new: nothing was spent.
+    A silo without a ledger is new: nothing was spent. Returns, of each silo, what the run would
+    take of its lifetime, and what is spent, reserved and left before that, all as shares of it.
     """
     accounts = _accounts(directory, reservations, allowances)
-    _admitted(accounts, reservations, _in_force(accounts, allowances, strictest), progress)
+    in_force = _in_force(accounts, allowances, strictest)
+    alone = _admitted(accounts, reservations, in_force, progress)
+    told = {}
+    for silo, account in accounts.items():
+        promises = _promises(account, in_force[silo])
+        filtered = promises[-1].lifetime
+
+        def share(costs: Iterable[Cost], of: Lifetime = filtered) -> float:
+            return math.fsum(cost.taken(of) for cost in costs) / of.budget
+
+        spent = share(account.spent)
+        told[silo] = {
+            "lifetime_epsilon": in_force[silo].epsilon,
+            "lifetime_delta": in_force[silo].delta,
+            "takes_share": share([cost_of(_body(silo, reservations[silo]))]),
+            "spent_share": spent,
+            "reserved_share": max(0.0, share(account.counted) - spent),
+            "left_share": left_of(Account(promises, account.runs)) / filtered.budget,
+            "alone": alone[silo],
+        }
+    return told
 
 
 def reserve_all(

@@ -81,9 +81,11 @@ class RunLedgers(NamedTuple):
         }
         return self._replace(reservations=reservations)
 
-    def check(self) -> None:
-        """Refuses what does not fit, and writes nothing."""
-        would_exceed(self.directory, self.reservations, self.allowances, strictest=self.strictest)
+    def check(self) -> dict[str, dict[str, Any]]:
+        """Refuses what does not fit, and writes nothing; see `would_exceed` for what it returns."""
+        return would_exceed(
+            self.directory, self.reservations, self.allowances, strictest=self.strictest
+        )
 
 
 _SESSION = object()
