@@ -153,8 +153,8 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     """Shows what each silo has spent and reserved, and what is left of its lifetime allowance.
 
     Shares of the lifetime add up. Epsilons do not: what was spent is the epsilon of all that was
-    charged, however runs were chosen, and what is left is the largest epsilon of one further
-    Gaussian release that still fits.
+    charged, however runs were chosen. Beside the lifetime stands its delta; one more run is one like
+    the last, what it would take and how many of them fit.
     """
     from silodp.privacy.spending import standing
 
@@ -168,9 +168,13 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
         print_json({"silos": silos})
         return
     table = Table(
-        *("silo", "spent", "reserved", "given back", "left", "epsilon spent", "lifetime"),
-        *("one more such run",),
+        *("silo", "spent", "reserved", "given back", "left", "epsilon", "lifetime", "one more run"),
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
     )
+    table.columns[0].overflow = "fold"
     for told in silos:
         table.add_row(
             safe(told["silo"]),
@@ -406,13 +410,13 @@ def _lifetime(told: dict[str, Any]) -> str:
     if told["lifetime_epsilon"] is None:
         return "not set yet"
     epsilon, delta = told["lifetime_epsilon"], told["lifetime_delta"]
-    return f"{epsilon:g} at delta {delta:g}"
+    return f"{epsilon:g} ({delta:g})"
 
 
 def _again(told: dict[str, Any] | None) -> str:
     if told is None or told["runs"] is None:
         return ""
-    return f"takes {_share(told['share'])}; {told['runs']} fit"
+    return f"{_share(told['share'])}, {told['runs']} fit"
 
 
 def _csv(entries: list[dict[str, Any]]) -> str:
