@@ -153,8 +153,8 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     """Shows what each silo has spent and reserved, and what is left of its lifetime allowance.
 
     Shares of the lifetime add up. Epsilons do not: what was spent is the epsilon of all that was
-    charged, however runs were chosen. Beside the lifetime stands its delta; one more run is one like
-    the last, what it would take and how many of them fit.
+    charged, however runs were chosen. Beside the lifetime stands its delta; one more run is one
+    like the last: what it would take, and how many of them fit.
     """
     from silodp.privacy.spending import standing
 
