@@ -54,6 +54,7 @@ class Place:
         self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
         self.charge = ""  # the run's name in the silos' ledgers, if it has one
         self.secret = b""  # what its noise comes from, if not a seed
+        self._kept = False  # whether a checkpoint of this run is in the folder
         self.models: list[list[np.ndarray]] = []  # of finished parts, if they are kept
         self.learned: list[list[np.ndarray]] = []  # likewise, always
         check_writable(folder)
@@ -71,8 +72,8 @@ class Place:
 
     @property
     def can_resume(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return (self.folder / CHECKPOINT_FILE).exists()
+        """Whether there is a checkpoint of this run to go on from."""
+        return self._kept
 
     @property
     def interrupted(self) -> bool:
@@ -87,6 +88,7 @@ class Place:
                 f"{self.folder} holds an interrupted run with other options, budgets or records: "
                 "resume it with the same, or start anew with --overwrite."
             )
+        self._kept = self._found is not None
         return self._found
 
     def open(self) -> None:
@@ -127,6 +129,7 @@ class Place:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.folder / CHECKPOINT_FILE)
+            self._kept = True
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

@@ -32,6 +32,7 @@ from silodp.privacy.spending import (
     already_reserved,
     cost_of,
     event_text,
+    keeps,
     left_of,
     next_state,
     planned_epsilon,
@@ -193,7 +194,7 @@ def close_everywhere(directory: Path, silos: Collection[str], run: str, reason: 
     """Closes the run in those of the ledgers in which it is open; returns their silos."""
     holding = []
     for silo in silos:
-        known = account_of(read_ledger(directory, silo)).runs.get(run)
+        known = run_of(directory, silo, run)
         if known is not None and known.closed is None:
             holding.append(silo)
     if not holding:
@@ -291,10 +292,25 @@ def _append_all(directory: Path, run: str, kind: str, bodies: Mapping[str, dict]
         for silo, ledger in ledgers.items():
             account = account_of(ledger.content)
             _check_format(silo, account)
-            next_state(silo, account, next_entry(None, kind, run, bodies[silo]))
+            after = next_state(silo, account, next_entry(None, kind, run, bodies[silo]))
+            if kind == "charge":
+                _check_lowered(silo, account, run, after)
         for silo, ledger in ledgers.items():
             ledger.append(kind, run, bodies[silo])
         _commit_all(ledgers, run)
+
+
+def _check_lowered(silo: str, account: Account, name: str, run: Run) -> None:
+    """Refuses a charge that a lifetime has no room for which was set after the run was reserved."""
+    charged = Account(account.promises, {**account.runs, name: run})
+    for promise in account.promises:
+        if promise.since > run.since and not keeps(charged, promise):
+            raise BudgetSpentError(
+                f"Silo {silo!r}: its lifetime allowance was changed to epsilon "
+                f"{promise.allowance.epsilon:g} at delta {promise.allowance.delta:g} since run "
+                f"{name!r} began, and its next rounds do not fit that: close the run (silodp "
+                "ledger close), or have the silo raise its allowance."
+            )
 
 
 def _commit_all(ledgers: Mapping[str, OpenLedger], run: str) -> None:

@@ -31,6 +31,7 @@ from silodp.privacy.charging import (
     Reservation,
     charge_all,
     close_all,
+    close_everywhere,
     reserve_all,
     run_of,
     would_exceed,
@@ -200,14 +201,21 @@ class RunSession:
           progress: called with (done, total) while costs are worked out.
         """
         if self._ledgers is not None:
-            reserve_all(
-                self._ledgers.directory,
-                self._ledgers.reservations,
-                self._ledgers.allowances,
-                self.name,
-                strictest=self._ledgers.strictest,
-                progress=progress,
-            )
+            try:
+                reserve_all(
+                    self._ledgers.directory,
+                    self._ledgers.reservations,
+                    self._ledgers.allowances,
+                    self.name,
+                    strictest=self._ledgers.strictest,
+                    progress=progress,
+                )
+            except BaseException:
+                # Written to some of the ledgers, perhaps: nothing will be asked of these.
+                with contextlib.suppress(SilodpError):
+                    names = [silo.silo for silo in self.silos]
+                    close_everywhere(self._ledgers.directory, names, self.name, "not reserved")
+                raise
         for silo in self.silos:
             silo.to("reserved")
         self._secret = new_secret(entropy) if secret is None else secret

@@ -452,16 +452,31 @@ def spent_epsilon(account: Account) -> float:
         return 0.0
     promise = account.promises[-1]
     filtered, allowance = promise.lifetime, promise.allowance
-    spent = account.spent
-    overflow = math.fsum(cost.overflow for cost in spent)
-    bounds = [lifetime.odometer([_read_event(c.event) for c in spent], overflow, filtered)]
-    kept = lifetime.fits([c.taken(filtered) for c in spent], [c.overflow for c in spent], filtered)
-    runs = [run for run in account.runs.values() if run.blocks]
-    if kept or account.given_to(promise) is not None:
+    overflow = math.fsum(cost.overflow for cost in account.spent)
+    events = [_read_event(cost.event) for cost in account.spent]
+    bounds = [lifetime.odometer(events, overflow, filtered)]
+    if keeps(account, promise):
         bounds.append(allowance.epsilon)
-    if len(runs) == 1:
-        bounds.append(planned_epsilon(runs[0].whole, allowance))
+    if (only := _only_run(account)) is not None:
+        bounds.append(planned_epsilon(only.whole, allowance))
     return min(bounds)
+
+
+def keeps(account: Account, promise: Promise) -> bool:
+    """Whether what was charged keeps the promise: by the filter, or as the plan of a single run."""
+    filtered, spent = promise.lifetime, account.spent
+    if lifetime.fits([c.taken(filtered) for c in spent], [c.overflow for c in spent], filtered):
+        return True
+    only = _only_run(account)
+    return only is not None and (
+        planned_epsilon(only.whole, promise.allowance) <= promise.allowance.epsilon
+    )
+
+
+def _only_run(account: Account) -> Run | None:
+    """The run that was charged, if it is the only one."""
+    runs = [run for run in account.runs.values() if run.blocks]
+    return runs[0] if len(runs) == 1 else None
 
 
 def left_of(account: Account) -> float:
@@ -565,12 +580,7 @@ def _broken(account: Account) -> list[dict[str, float]]:
     return [
         {"epsilon": promise.allowance.epsilon, "delta": promise.allowance.delta}
         for promise in account.promises
-        if account.given_to(promise) is None
-        and not lifetime.fits(
-            [cost.taken(promise.lifetime) for cost in account.spent],
-            [cost.overflow for cost in account.spent],
-            promise.lifetime,
-        )
+        if not keeps(account, promise)
     ]
 
 
