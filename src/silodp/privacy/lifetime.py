@@ -106,6 +106,10 @@ _LEAST_COST = 1e-300
 _MOST_NOISE = 1e12
 _LEAST_NOISE = 1e-3
 
+# Of its own, so that no other thread changes how many digits there are.
+_DIGITS: Any = mpmath.mp.clone()
+_DIGITS.dps = 60
+
 
 @dataclass(frozen=True)
 class Lifetime:
@@ -175,10 +179,10 @@ def open_lifetime(
     _check_promise(epsilon, delta, relation, kind)
     epsilon, delta = float(epsilon), float(delta)
     if kind == "renyi":
-        order = _best_order(epsilon, delta) if order is None else float(order)
+        order = _best_order(epsilon, delta) if order is None else _as_float(order)
         budget = _renyi_budget(order, epsilon, delta) if order > 1 else math.nan
     else:
-        order = 0.0 if order is None else float(order)
+        order = 0.0 if order is None else _as_float(order)
         budget = _gaussian_budget(epsilon, delta)
     budget *= 1 - _BELOW
     if not budget > 0:
@@ -439,10 +443,9 @@ def _gaussian_budget(epsilon: float, delta: float) -> float:
 @functools.lru_cache(maxsize=2**10)
 def _gaussian_delta(squared: float, epsilon: float) -> Any:
     """The delta of a Gaussian mechanism of this mu^2, to many digits (Balle and Wang 2018)."""
-    with mpmath.workdps(60):
-        mu, epsilon = mpmath.sqrt(squared), mpmath.mpf(epsilon)
-        far, near = mpmath.ncdf(mu / 2 - epsilon / mu), mpmath.ncdf(-mu / 2 - epsilon / mu)
-        return far - mpmath.exp(epsilon) * near
+    mu, epsilon = _DIGITS.sqrt(squared), _DIGITS.mpf(epsilon)
+    far, near = _DIGITS.ncdf(mu / 2 - epsilon / mu), _DIGITS.ncdf(-mu / 2 - epsilon / mu)
+    return far - _DIGITS.exp(epsilon) * near
 
 
 def _check_promise(epsilon: object, delta: object, relation: str, kind: object) -> None:
