@@ -47,11 +47,10 @@ def test_shares_of_all_queries(cli):
         assert silo["epsilon"] <= 3
 
 
-def test_replace_one_has_no_rdp(cli):
+def test_replace_one_has_a_price_by_either_accountant(cli):
     for silo in planned(cli, "--relation", "replace-one")["silos"]:
-        if silo["sampling_rate"] < 1:
-            assert silo["epsilon_by_accountant"]["rdp"] is None
-            assert silo["noise_multiplier_rdp"] is None
+        assert silo["epsilon_by_accountant"]["rdp"] > silo["epsilon_by_accountant"]["pld"]
+        assert silo["noise_multiplier_rdp"] > silo["noise_multiplier"]
 
 
 def test_someone_in_several_silos(cli):

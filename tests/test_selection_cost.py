@@ -361,14 +361,14 @@ def test_who_supports_what():
     for event, plain, replaced in [
         (NoOpDpEvent(), both, both),
         (GaussianDpEvent(2.0), both, both),
-        (SCHOOL, both, only_pld),
+        (SCHOOL, both, both),
         (CUT, only_pld, only_pld),
         (selections(0.1, 3), both, both),
         (pure(0.1, 3), both, both),
         (ZCDpEvent(0.1), only_rdp, only_rdp),
         (RepeatAndSelectDpEvent(selections(0.1, 3), 3, 1), both, both),
-        (RepeatAndSelectDpEvent(SCHOOL, 3, 1), both, only_pld),
-        (RepeatAndSelectDpEvent(SCHOOL, 3, math.inf), only_rdp, ()),
+        (RepeatAndSelectDpEvent(SCHOOL, 3, 1), both, both),
+        (RepeatAndSelectDpEvent(SCHOOL, 3, math.inf), only_rdp, only_rdp),
         (RepeatAndSelectDpEvent(CUT, 3, 1), only_pld, only_pld),
         (RepeatAndSelectDpEvent(CUT, 3, math.inf), (), ()),
         (RepeatAndSelectDpEvent(ZCDpEvent(0.1), 3, 1), only_rdp, only_rdp),
@@ -398,7 +398,7 @@ def test_an_accountant_that_does_not_know_a_step_says_who_does():
     for event, accountant, relation, words in [
         (CUT, "rdp", "add-remove", "truncated Poisson sample.*take accountant 'pld'"),
         (ZCDpEvent(0.1), "pld", "add-remove", "zCDP.*take accountant 'rdp'"),
-        (SCHOOL, "rdp", "replace-one", "under replace-one.*Poisson sample.*'pld'"),
+        (CUT, "rdp", "replace-one", "under replace-one.*Poisson sample.*'pld'"),
         (RepeatAndSelectDpEvent(SCHOOL, 3, math.inf), "pld", "add-remove", "repeat-and-.*'rdp'"),
         (ComposedDpEvent([CUT, ZCDpEvent(0.1)]), "pld", "add-remove", "separate events"),
     ]:
@@ -410,13 +410,14 @@ def test_what_no_accountant_knows_whole_is_refused():
     with pytest.raises(SilodpError, match=r"No accountant.*zCDP.*truncated"):
         epsilon_of(ComposedDpEvent([CUT, ZCDpEvent(0.1)]), 1e-5)
     with pytest.raises(SilodpError, match=r"No accountant.*replace-one.*repeat-and-select"):
-        epsilon_of(RepeatAndSelectDpEvent(SCHOOL, 3, math.inf), 1e-5, "best", "replace-one")
+        epsilon_of(RepeatAndSelectDpEvent(CUT, 3, math.inf), 1e-5, "best", "replace-one")
 
 
 def test_a_delta_below_rounding_has_a_bound_only_where_renyi_divergence_has_one():
     event = sampled(0.1, 20.0, 20_000)
     assert epsilon_of(event, 1e-13) == epsilon_of(event, 1e-13, "rdp") < math.inf
-    assert epsilon_of(event, 1e-13, "best", "replace-one") == math.inf
+    replaced = epsilon_of(event, 1e-13, "best", "replace-one")
+    assert replaced == epsilon_of(event, 1e-13, "rdp", "replace-one") < math.inf
 
 
 def test_more_steps_than_can_be_counted_are_not_bounded():
