@@ -84,6 +84,7 @@ from silodp.privacy.steps import (
     check_relation,
     describe,
     is_computable,
+    moved_by,
     relative_noise,
     steps_of,
 )
@@ -348,15 +349,13 @@ def noise_that_fits(left: float, lifetime: Lifetime) -> float:
         return math.inf
     squared = lifetime.order / 2 if lifetime.kind == "renyi" else 1.0
     noise = math.sqrt(squared) / math.sqrt(left) * (1 + 2 * _ROUNDING)
-    moved = 1 if lifetime.relation == "add-remove" else 2
-    noise = max(noise, _LEAST_NOISE) * moved
+    noise = max(noise, _LEAST_NOISE) * moved_by(lifetime.relation)
     return noise if noise <= _MOST_NOISE else math.inf
 
 
 def epsilon_of_left(left: float, lifetime: Lifetime) -> float:
     """The epsilon of that release by itself, at the lifetime delta; never above the lifetime's."""
-    moved = 1 if lifetime.relation == "add-remove" else 2
-    noise = noise_that_fits(left, lifetime) / moved
+    noise = noise_that_fits(left, lifetime) / moved_by(lifetime.relation)
     with np.errstate(all="ignore"):
         return min(float(get_epsilon_gaussian(noise, lifetime.delta)), lifetime.epsilon)
 
