@@ -199,6 +199,7 @@ def close(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as `ledger show` names it.")],
     silo: OneSilo = None,
     reason: Annotated[str, typer.Option(help="Why, for whoever reads the ledger.")] = "abandoned",
+    as_json: AsJson = False,
 ) -> None:
     """Closes a run that will not go on: what it never was charged for is given back.
 
@@ -208,6 +209,9 @@ def close(
 
     silos = [ledger.silo for ledger in _ledgers(directory, silo)]
     closed = close_everywhere(directory, silos, run, reason)
+    if as_json:
+        print_json({"run": run, "silos": closed})
+        return
     answers(soft_wrap=True).print(
         f"Run {safe(run)} is closed in {len(closed)} ledger{'s' * (len(closed) > 1)}: what it was "
         "not charged for is left again, and no further round of it can be answered."
@@ -239,7 +243,7 @@ def backup(
 
 
 @app.command("convert")
-def convert(directory: Directory, silo: OneSilo = None) -> None:
+def convert(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) -> None:
     """Converts ledgers of the first format, and says what they can still promise.
 
     They added runs up as if all had been planned beforehand. What they hold counts in full; from
@@ -252,11 +256,17 @@ def convert(directory: Directory, silo: OneSilo = None) -> None:
     old = [one for one in _ledgers(directory, silo) if account_of(one).format != FORMAT]
     if not old:
         raise SilodpError(f"No ledger in {directory} has an older format: leave them as they are.")
-    console = answers(soft_wrap=True)
+    silos = []
     for ledger in old:
         converted(directory, ledger.silo)
         told = remaining(directory, ledger.silo)
-        console.print(f"{safe(ledger.silo)} is converted. {safe(_promise_in_words(told))}")
+        silos.append(told | {"promise": _promise_in_words(told)})
+    if as_json:
+        print_json({"silos": silos})
+        return
+    console = answers(soft_wrap=True)
+    for told in silos:
+        console.print(f"{safe(told['silo'])} is converted. {safe(told['promise'])}")
 
 
 @app.command("summary")
