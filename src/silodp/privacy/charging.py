@@ -187,6 +187,8 @@ def charge_all(
 
 def close_all(directory: Path, silos: Collection[str], run: str, reason: str) -> None:
     """A run is over: what was reserved and not charged is given back, and nothing can follow."""
+    if not reason:
+        raise SilodpError(f"Run {run!r} cannot be closed without a reason: say why.")
     _append_all(directory, run, "close", {silo: {"reason": reason} for silo in silos})
 
 

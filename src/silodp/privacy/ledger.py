@@ -215,7 +215,8 @@ def backup(path: Path, directory: Path) -> Ledger:
     replaced only by one that continues it.
     """
     target = directory / path.name
-    if target.absolute() == path.absolute():
+    # By whichever name: a ledger that is exchanged for its copy loses what is written meanwhile.
+    if directory.exists() and directory.samefile(path.parent):
         raise SilodpError(f"{directory} is where the ledgers are: give another folder to copy to.")
     try:
         directory.mkdir(parents=True, exist_ok=True)

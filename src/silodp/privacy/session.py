@@ -137,8 +137,20 @@ class SiloSession:
         """Whether all of these rounds are charged."""
         return all(any(a <= one < b for a, b in self.charged) for one in range(first, last))
 
+    @property
+    def open(self) -> bool:
+        """Whether it may be charged or closed."""
+        return self.state in ("reserved", "charged")
+
     def to(self, state: State, block: tuple[int, int] | None = None) -> None:
         """The next state; what cannot follow is an error of the program."""
+        self.check(state, block)
+        self.state = state
+        if block is not None:
+            self.charged.append(block)
+
+    def check(self, state: State, block: tuple[int, int] | None = None) -> None:
+        """Refuses what cannot follow, before anything is written."""
         later = block is None or self.charged_until <= block[0] < block[1] <= self.rounds + 1
         if (
             state not in _FOLLOWS[self.state]
@@ -149,9 +161,6 @@ class SiloSession:
                 f"Silo {self.silo!r}: a session that is {self.state} ({self.charged} of "
                 f"{self.rounds} rounds) cannot become {state} ({block})."
             )
-        self.state = state
-        if block is not None:
-            self.charged.append(block)
 
 
 _FOLLOWS: Mapping[State, tuple[State, ...]] = {
@@ -200,6 +209,8 @@ class RunSession:
           secret: one that was kept beforehand, in place of a new one.
           progress: called with (done, total) while costs are worked out.
         """
+        for silo in self.silos:
+            silo.check("reserved")
         if self._ledgers is not None:
             try:
                 reserve_all(
@@ -268,8 +279,13 @@ class RunSession:
             raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
         behind: dict[tuple[int, int], list[SiloSession]] = {}
         for silo in self.silos:
-            if silo.state in ("new", "closed"):
+            if not silo.open:
                 raise RuntimeError(f"Silo {silo.silo!r}: a run that is {silo.state} cannot pay.")
+            if not silo.covers(first, min(last, silo.charged_until)):
+                raise RuntimeError(
+                    f"Silo {silo.silo!r}: some of rounds {first} to {last} were missed, and later "
+                    f"ones are charged ({silo.charged}): they cannot be answered any more."
+                )
             if not silo.covers(first, last):
                 behind.setdefault(self._span(silo, first, last), []).append(silo)
         for span, silos in behind.items():
@@ -324,6 +340,8 @@ class RunSession:
 
     def close(self, reason: str) -> None:
         """The run is over; what was never charged is given back."""
+        for silo in self.silos:
+            silo.check("closed")
         if self._ledgers is not None:
             names = [silo.silo for silo in self.silos]
             close_all(self._ledgers.directory, names, self.name, reason)
@@ -340,8 +358,21 @@ class RunSession:
         try:
             yield
         except RunClosedError:
-            raise  # somebody else closed it, which is why it failed
-        except BaseException as error:
-            if not can_resume() and all(silo.state != "closed" for silo in self.silos):
-                self.close(f"failed: {type(error).__name__}")
+            self._close_where_open("closed by another silo")  # it can go on nowhere
             raise
+        except BaseException as error:
+            if not can_resume():
+                self._close_where_open(f"failed: {type(error).__name__}")
+            raise
+
+    def _close_where_open(self, reason: str) -> None:
+        """Closes the run in all ledgers where nobody else did."""
+        if not all(silo.open for silo in self.silos):
+            return
+        if self._ledgers is not None:
+            names = [silo.silo for silo in self.silos]
+            # None is open, where all were closed.
+            with contextlib.suppress(SilodpError):
+                close_everywhere(self._ledgers.directory, names, self.name, reason)
+        for silo in self.silos:
+            silo.to("closed")

@@ -540,6 +540,10 @@ def standing(ledger: Ledger) -> dict[str, Any]:
     runs = account.runs.values()
     spent = share(account.spent)
     left = left_of(account)
+    # A first run may have the lifetime alone, by its own plan (see `admits`).
+    further = promise.allowance.epsilon
+    if any(run.live for run in runs):
+        further = lifetime.epsilon_of_left(left, filtered)
     told |= {
         "lifetime_epsilon": promise.allowance.epsilon,
         "lifetime_delta": promise.allowance.delta,
@@ -548,7 +552,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
         "reserved_share": max(0.0, share(account.counted) - spent),
         "given_back_share": math.fsum(_given_back(run, share) for run in runs if run.closed),
         "left_share": left / filtered.budget,
-        "remaining_epsilon": lifetime.epsilon_of_left(left, filtered),
+        "remaining_epsilon": further,
         "given_to": account.given_to(promise),
         "same_again": _same_again(account, promise, left),
         "broken": _broken(account),
