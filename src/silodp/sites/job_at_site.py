@@ -457,7 +457,9 @@ class JobAtSite:
         result = result_of(
             prepared, [self._federation], 0, [answered], np.full((1, 1, 1), exact), seconds, models
         )
+        known = self._known()
         took_part = {"rounds": answered, "of_rounds": self._job.rounds}
+        took_part |= {} if known is None else {"charged_rounds": known.charged}
         result = replace(
             result,
             # It was not trained by an engine of `silodp run`, and cannot be asked for there.
