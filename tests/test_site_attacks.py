@@ -11,13 +11,13 @@ from site_folders import SITES, make_coordinator, make_sites, proposal, site_tex
 from test_site_worker import asked, first_request, kinds, same
 
 from silodp.errors import SilodpError
-from silodp.privacy.charging import finish_all
+from silodp.privacy.charging import close_all
 from silodp.privacy.ledger import read_ledger
 from silodp.privacy.spending import account_of
 from silodp.sites import job_at_site as job_module
 from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator, QuorumError
-from silodp.sites.job_at_site import CHANGED, LOST, STATE, STATE_FILE
+from silodp.sites.job_at_site import CHANGED, CLOSED, LOST, STATE, STATE_FILE
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.worker import INTERNAL, SiteWorker
@@ -198,9 +198,9 @@ def test_nothing_is_trained_after_the_end(tmp_path, site):
 def test_a_job_that_is_closed_in_the_ledger_is_not_gone_on_with(tmp_path, site):
     request = first_request(tmp_path)
     asked(site, request)
-    finish_all(site / "ledger", ["north"], AGREED.job())
+    close_all(site / "ledger", ["north"], AGREED.job(), "abandoned")
     (reply,) = asked(site, replace(request, round=1))
-    assert (reply.status, reply.arrays) == ("refused", [])
+    assert (reply.status, reply.reason, reply.arrays) == ("refused", CLOSED, [])
 
 
 # Accidents
@@ -210,31 +210,32 @@ def test_a_crash_between_the_end_and_the_ledger(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     end = replace(request, kind="finish")
     with monkeypatch.context() as broken:
-        broken.setattr(job_module, "finish_all", full_disk)
+        broken.setattr("silodp.privacy.session.close_all", full_disk)
         asked(site, request, end)
     assert kinds(site)[-1] == "charge"
     for _ in range(2):
         (reply,) = asked(site, end)
         assert reply.status == "ok"
-    assert kinds(site) == ["opened", "policy", "charge", "finish"]
+    assert kinds(site) == ["opened", "policy", "reserve", "charge", "close"]
 
 
-def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch):
+@pytest.mark.parametrize("place", ["reserve_all", "charge_all"])
+def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch, place):
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr("silodp.accounts.charge_all", full_disk)
+        broken.setattr(f"silodp.privacy.session.{place}", full_disk)
         assert asked(site, request)[0].reason == INTERNAL
     assert asked(site, request)[0].status == "ok"
-    assert kinds(site) == ["opened", "policy", "charge"]
+    assert kinds(site) == ["opened", "policy", "reserve", "charge"]
 
 
 def test_a_crash_between_the_charge_and_the_first_round(tmp_path, site, monkeypatch):
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(job_module.OneSilo, "begin", full_disk)
+        broken.setattr(job_module.OneSilo, "local", full_disk)
         assert asked(site, request)[0].reason == INTERNAL
     assert asked(site, request)[0].status == "ok"
-    assert kinds(site) == ["opened", "policy", "charge"]
+    assert kinds(site) == ["opened", "policy", "reserve", "charge"]
 
 
 def test_a_ledger_does_not_grow_by_being_asked(tmp_path, site):
@@ -243,7 +244,7 @@ def test_a_ledger_does_not_grow_by_being_asked(tmp_path, site):
     request = first_request(tmp_path)
     one, other = request, replace(request, job=AGREED.job(2))
     asked(site, one, other, one, other, one, other)
-    assert kinds(site).count("resume") == 2
+    assert kinds(site) == ["opened", "policy", "reserve", "charge", "reserve", "charge"]
     assert len(account_of(read_ledger(site / "ledger", "north")).runs) == 2
 
 

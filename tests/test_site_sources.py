@@ -4,6 +4,7 @@ import json
 import stat
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from silodp.sites.sources import (
     ledgers_dir,
     names_of,
 )
-from silodp.sites.worker import SiteWorker
+from silodp.sites.worker import INTERNAL, SiteWorker
 
 BUDGET = ("--epsilon", "4", "--delta", "1e-3")
 FIRST = proposal(method="local", rounds=2)
@@ -61,6 +62,13 @@ def joined(folder, agreed, run=1):
         return worker.answer(Request("join", agreed.job(run), agreed.text, 0, []))
 
 
+def trained(folder, agreed, run=1, number=0):
+    """Asked for a round, as the first thing."""
+    told = first_request(folder, agreed)
+    with closing(SiteWorker(folder)) as worker:
+        return worker.answer(replace(told, job=agreed.job(run), round=number))
+
+
 def ledger():
     """The only one that there is."""
     assert len(ledger_paths(ledgers_dir())) == 1
@@ -72,11 +80,12 @@ def test_two_federations_on_one_table_have_one_lifetime(records, tmp_path):
     one = member(tmp_path / "one", "north", FIRST, records)
     other = member(tmp_path / "other", "harbour", SECOND, records)
     assert joined(one, FIRST).status == "ok"
-    spent = remaining(ledgers_dir(), "visits")["spent_epsilon"]
-    assert 3.9 < spent <= 4
+    told = remaining(ledgers_dir(), "visits")
+    assert told["spent_epsilon"] == 0
+    assert told["reserved_share"] > 0.9
     reply = joined(other, SECOND)
     assert (reply.status, reply.reason) == ("refused", SPENT)
-    assert remaining(ledgers_dir(), "visits")["spent_epsilon"] == spent
+    assert remaining(ledgers_dir(), "visits") == told
     assert list(account_of(ledger()).runs) == [FIRST.job()]
     assert not (one / "ledger").exists()
     assert not (other / "ledger").exists()
@@ -93,7 +102,11 @@ def test_charges_go_to_the_source_and_results_keep_the_sites_name(records, tmp_p
     (silo,) = read_result(own / RESULTS / SECOND.job()).per_silo
     assert silo["silo"] == "harbour"
     entries = ledger().entries
-    assert [entry.kind for entry in entries] == ["opened", "policy", "charge", "finish"]
+    assert [entry.kind for entry in entries] == [
+        *("opened", "policy", "reserve"),
+        *["charge"] * 3,
+        "close",
+    ]
     about = entries[2].body["about"]
     assert (about["site"], about["data"]) == ("harbour", SECOND.name)
 
@@ -123,7 +136,7 @@ def test_both_at_once_never_exceed_the_lifetime(records, tmp_path, monkeypatch):
             ("refused", SPENT),
         ]
         told = remaining(ledgers_dir(), "visits")
-        assert (told["runs"], told["spent_epsilon"] <= 4) == (1, True)
+        assert (told["runs"], told["spent_epsilon"]) == (1, 0)
 
 
 @pytest.mark.parametrize("generous_first", [True, False])
@@ -150,28 +163,27 @@ def test_of_two_lifetimes_the_stricter_holds(records, tmp_path, generous_first):
 
 def test_a_stricter_lifetime_is_written_down_and_stays(records, tmp_path):
     generous = member(tmp_path / "one", "north", FIRST, records, lifetime=20, delta=1e-3)
-    strict = member(tmp_path / "other", "harbour", SECOND, records, lifetime=7, delta=2e-3)
+    strict = member(tmp_path / "other", "harbour", SECOND, records, lifetime=8, delta=2e-3)
     assert joined(strict, SECOND).status == "ok"
     assert joined(generous, FIRST).status == "ok"
     # Less of each number than either said: that keeps to both.
     bodies = [entry.body for entry in ledger().entries if entry.kind == "policy"]
-    assert bodies == [{"epsilon": 7, "delta": 2e-3}, {"epsilon": 7, "delta": 1e-3}]
+    said = [(body["epsilon"], body["delta"]) for body in bodies]
+    assert said == [(8, 2e-3), (8, 1e-3)]
+    assert trained(generous, FIRST).status == "ok"  # else its reservation is given back
     assert joined(generous, FIRST, run=2).reason == SPENT
-    assert remaining(ledgers_dir(), "visits")["spent_epsilon"] <= 7
+    assert remaining(ledgers_dir(), "visits")["spent_epsilon"] <= 8
 
 
 def test_a_job_of_the_same_name_in_another_folder_is_not_gone_on_with(records, tmp_path):
     """Else it would draw other noise under a charge that paid for one."""
     one = member(tmp_path / "one", "north", FIRST, records, lifetime=50)
     two = member(tmp_path / "two", "north", FIRST, records, lifetime=50)
-    with closing(SiteWorker(two)) as worker:
-        # It has saved its secret when the other is charged: the charge itself is then refused.
-        worker._config = read_site(two)
-        charge = "silodp.sites.job_at_site.JobAtSite._charged"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(charge, lambda self: None)
-            assert joined(one, FIRST).status == "ok"
-            assert joined(two, FIRST).status == "refused"
+    with pytest.MonkeyPatch.context() as patch:
+        # It has saved its secret when the other reserves.
+        patch.setattr("silodp.privacy.session.reserve_all", lambda *_, **__: 1 / 0)
+        assert joined(two, FIRST).reason == INTERNAL
+    assert trained(one, FIRST).status == "ok"
     reply = joined(two, FIRST)
     assert (reply.status, reply.reason) == ("refused", LOST)
     assert joined(one, FIRST).status == "ok"
@@ -340,7 +352,8 @@ def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, 
     done, said = init(cli, kits[1], tmp_path / "two", records, answers="n\n")
     assert done.exit_code == 0, said
     assert "These records are source 'visits'" in said
-    assert "epsilon 4 is spent of 4 at delta 0.001" in said
+    assert "epsilon 0 is spent of 4 at delta 0.001" in said
+    assert "% is reserved" in said
     assert "Nothing was made" in said
     assert not (tmp_path / "two").exists()
 
@@ -349,24 +362,24 @@ def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, 
     link.symlink_to(records)
     done, said = init(cli, kits[1], tmp_path / "two", link, "--yes")
     assert done.exit_code == 2
-    assert "does not fit its lifetime allowance" in said
+    assert "nothing else fits beside it" in said
     done, said = init(
         cli, kits[1], tmp_path / "three", records, "--yes", "--lifetime-epsilon", "50"
     )
     assert done.exit_code == 2
-    assert "does not fit its lifetime allowance" in said
+    assert "nothing else fits beside it" in said
     # Unless its people allow more, in so many words.
     more = ("--silo", "visits", "--lifetime-epsilon", "9")
     assert "may spend epsilon 9" in cli("ledger", "allow", ledgers_dir(), *more).stdout
     done = cli("site", "consent", tmp_path / "three", "--yes")
     said = " ".join((done.stdout + done.stderr).split())
     assert done.exit_code == 0, said
-    assert "of source 'visits' of 9 at delta 0.001, 4 is spent so far" in said
+    assert "of source 'visits' of 9 at delta 0.001, epsilon 0 is spent so far" in said
     assert "a stricter allowance than site.toml" in said
     told = json.loads(cli("site", "status", tmp_path / "three", "--json").stdout)
     assert (told["source"], told["lifetime"]) == ("visits", 9)
     assert told["ledger"] == str(ledger_paths(ledgers_dir())[0])
-    assert told["spent"] == pytest.approx(4, rel=0.01)
+    assert (told["spent"], told["open_runs"]) == (0, [job])
     shown = " ".join(cli("site", "status", tmp_path / "three").stdout.split())
     assert "source visits" in shown
     entries = json.loads(cli("site", "ledger", tmp_path / "three", "--json").stdout)["silos"]

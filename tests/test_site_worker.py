@@ -61,16 +61,17 @@ def test_a_round_is_charged_before_it_is_answered_and_only_once(tmp_path, site):
     (first,) = asked(site, request)
     assert first.status == "ok"
     assert first.about == {"round": 0}
-    assert kinds(site) == ["opened", "policy", "charge"]
+    assert kinds(site) == ["opened", "policy", "reserve", "charge"]
     # A process that comes later gives the answer that was given, whatever it is told.
     changed = replace(request, arrays=[a + 1 for a in request.arrays])
     again, other = asked(site, request, changed)
     assert same(first, again)
     assert same(first, other)
-    assert kinds(site) == ["opened", "policy", "charge", "resume"]
+    assert kinds(site) == ["opened", "policy", "reserve", "charge"]
     second, back = asked(site, replace(request, round=1), request)
     assert second.status == "ok"
     assert not same(first, second)
+    assert kinds(site) == ["opened", "policy", "reserve", "charge", "charge"]
     assert back.status == "refused"
     assert "answered" in back.reason
 
@@ -114,7 +115,7 @@ def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"round": 3}, "round 4 is asked for, but 3 were agreed on"),
+        ({"round": 3}, "no round left"),
         ({"round": -1}, "no number"),
         ({"round": True}, "no number"),
         ({"job": "../../elsewhere-1"}, "not one of this proposal"),
@@ -131,6 +132,18 @@ def test_odd_requests_are_refused(tmp_path, site, change, words):
     assert reply.status == "refused"
     assert words in reply.reason
     assert not reply.arrays
+    runs = account_of(read_ledger(site / "ledger", "north")).runs if "arrays" in change else {}
+    assert not any(run.blocks for run in runs.values())
+    if "arrays" not in change:  # it is not even reserved for
+        assert not (site / "ledger").exists()
+
+
+def test_no_round_beyond_those_that_were_agreed_on(tmp_path, site):
+    first, beyond = asked(site, first_request(tmp_path), first_request(tmp_path, number=3))
+    assert first.status == "ok"
+    assert (beyond.status, beyond.arrays) == ("refused", [])
+    assert "round 4 is asked for, but 3 were agreed on" in beyond.reason
+    assert kinds(site).count("charge") == 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -143,6 +156,7 @@ def test_a_broadcast_that_is_not_finite_is_refused(tmp_path, site, bad):
     for reply, words in zip(replies, ("not finite", "shape", "type float64"), strict=True):
         assert reply.status == "refused"
         assert words in reply.reason
+    assert kinds(site) == ["opened", "policy", "reserve"]
 
 
 def test_a_budget_that_is_spent_is_an_answer(tmp_path, site):

@@ -387,13 +387,16 @@ def _status_table(told: dict[str, Any]) -> Table:
     title += f"back, {told['left_share']:.0%} is left)"
     whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
     caption = f"{whose}ledger {safe(told['ledger'])}"
-    table = Table("job", "method", "round", "state", title=title, caption=caption)
+    columns = ("job", "method", "round", "answered", "charged", "state")
+    table = Table(*columns, title=title, caption=caption)
     for job in told["jobs"]:
         table.add_row(
             safe(job["job"]),
             safe(job["method"]),
             f"{job['round']} / {job['rounds']}",
-            "finished" if job["finished"] else "under way",
+            str(job["answered"]),
+            "nothing" if job["charged"] is None else f"{job['charged']} rounds",
+            safe(job["state"]),
         )
     return table
 
@@ -418,8 +421,8 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
         return
     if not found:
         raise SilodpError(f"{folder} has no model yet: they come when a job is finished.")
-    table = Table("job", "method", "metric", "test", "epsilon", "model")
-    table.columns[5].overflow = "fold"
+    table = Table("job", "method", "metric", "test", "epsilon", "took part in", "model")
+    table.columns[6].overflow = "fold"
     for one in found:
         epsilon, test = one["epsilon"], one["test"]
         table.add_row(
@@ -428,6 +431,7 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
             one["metric"],
             "no test records" if test is None else f"{test:.5g}",
             epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
+            "" if one["rounds"] is None else f"{one['rounds']} of {one['of_rounds']} rounds",
             safe(one["model"]),
         )
     answers(soft_wrap=True).print(table)

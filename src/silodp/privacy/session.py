@@ -171,6 +171,13 @@ _FOLLOWS: Mapping[State, tuple[State, ...]] = {
 }
 
 
+def _run_closed(silo: str, run: str, reason: str) -> RunClosedError:
+    return RunClosedError(
+        f"Silo {silo!r}: run {run!r} is closed ({reason}), and nothing can follow that: start a "
+        "new run."
+    )
+
+
 class RunSession:
     """The sessions of all silos of a run, which reserve, charge and close together.
 
@@ -248,10 +255,7 @@ class RunSession:
                         "ledger back, or start anew."
                     )
                 if known.closed is not None:
-                    raise RunClosedError(
-                        f"Silo {silo.silo!r}: run {self.name!r} is closed ({known.closed}), and "
-                        "nothing can follow that: start a new run."
-                    )
+                    raise _run_closed(silo.silo, self.name, known.closed)
                 charged = [(block.first, block.last) for block in known.blocks]
             silo.to("reserved")
             for block in charged:
@@ -269,6 +273,19 @@ class RunSession:
         if any(silo.state == "new" for silo in self.silos):
             raise RuntimeError("A run has no secret before it is reserved.")
         return self._secret
+
+    def check_open(self) -> None:
+        """Refuses to go on with a run that was closed meanwhile, by whoever.
+
+        `pay` does so where a block is to be charged. This is for who answers round by round.
+        """
+        for silo in self.silos:
+            closed: str | None = "here" if silo.state == "closed" else None
+            if self._ledgers is not None:
+                known = run_of(self._ledgers.directory, silo.silo, self.name)
+                closed = "its ledger is gone" if known is None else known.closed
+            if closed is not None:
+                raise _run_closed(silo.silo, self.name, closed)
 
     def pay(self, first: int, last: int) -> PaidRounds:
         """Charges what these rounds (the last one not included) take, unless that was done.

@@ -1,10 +1,12 @@
 """The answer first: who gained, by how much, at what privacy. In sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from silodp.baselines import BASELINES, NAMES
 from silodp.figures.looks import Look, look_of
+from silodp.names import shown
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
 from silodp.report.gains import CHANCE, Gain, gains_by_silo, overall
@@ -65,7 +67,27 @@ def sentences(run: Run) -> list[str]:
         if method in run.baselines and len(result.per_silo) > 1:
             told.append(_of_silos(result, run.baselines[method], method))
     told.append(privacy_sentence(result))
+    told += [part_sentence(silo) for silo in result.privacy if silo.get("of_rounds") is not None]
     return told
+
+
+def part_sentence(silo: Mapping[str, Any]) -> str:
+    """In how many rounds a site took part, and what it paid for.
+
+    Args:
+      silo: what a site's own result says of its privacy.
+    """
+    took, rounds, charged = silo.get("rounds", 0), silo["of_rounds"], silo.get("charged_rounds")
+    name = shown(silo["silo"])
+    if took >= rounds:
+        return f"Silo {name} took part in all of the {count(rounds, 'round')}."
+    said = f"Silo {name} took part in {took:,} of {count(rounds, 'round')}"
+    if charged is not None:
+        # A metric at the end is charged by itself, and is no round.
+        said += f" and is charged for {charged:,}, because rounds are charged in blocks"
+        if charged < rounds:
+            said += "; what the others would have cost was given back to its lifetime"
+    return f"{said}. Epsilon here is that of all {rounds:,} rounds, which bounds that of a part."
 
 
 def missing_baselines(run: Run) -> str | None:

@@ -32,6 +32,9 @@ _FIELDS: dict[str, Any] = {
             "experiment": (_YES_NO,),
             "proven": _YES_NO,
             "unproven": [TEXT],
+            "rounds": (WHOLE,),
+            "of_rounds": (WHOLE,),
+            "charged_rounds": (WHOLE,),
         }
     ],
     "history": [{"round": WHOLE, **_SUMMARY}],

@@ -4,6 +4,7 @@ What is reserved, charged and given back when is in `privacy.session`, of which 
 Memory changes only after the disk: what could not be written did not happen, and is not answered.
 """
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -25,7 +26,7 @@ from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
-from silodp.privacy.charging import BudgetSpentError, run_of
+from silodp.privacy.charging import BudgetSpentError, close_all, run_of
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.randomness import new_secret
 from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession
@@ -35,7 +36,7 @@ from silodp.result import AT_SITES, write_file
 from silodp.run_results import result_of
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
 from silodp.sites.arrays import OTHER_VERSION, tree_of
-from silodp.sites.proposal import Proposal
+from silodp.sites.proposal import Proposal, is_job_of
 from silodp.sites.protocol import Reply
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import SiteConfig
@@ -55,6 +56,12 @@ _log = logging.getLogger("silodp.site")
 
 SPENT = "budget spent"
 CLOSED = "the job is closed in the site's ledger: submit it anew, as another run"
+LEDGER = "the site's ledger does not allow this"
+WAITING = (
+    "another run of this proposal has joined and has no round yet: let it begin, or submit this "
+    "one when it has ended"
+)
+NEVER_BEGUN = "another run of its proposal joined before any round of it was answered"
 NONE_LEFT = "the job has no round left: submit it anew, as another run"
 LOST = "the job was begun, but where it stood is lost at the site: submit it anew, as another run"
 CHANGED = (
@@ -128,7 +135,7 @@ class JobAtSite:
         self.name, self.proposal = name, proposal
         self._config = config
         self._folder, self._results = folder / STATE / name, folder / RESULTS / name
-        self._lock = _only_one(self._folder)
+        self._locks = [_only_one(self._folder / "lock")]
         try:
             self._open(asked_round)
         except BaseException:
@@ -137,7 +144,8 @@ class JobAtSite:
 
     def close(self) -> None:
         """Another process may go on with it."""
-        self._lock.close()
+        for lock in self._locks:
+            lock.close()
 
     def _open(self, asked_round: int) -> None:
         prepare_jax()
@@ -162,6 +170,7 @@ class JobAtSite:
             self._message = found[1]["message"]
         self._silo: OneSilo | None = None
         self._session = self._entered(known, found is not None)
+        self._report()
 
     def _prepare(self) -> None:
         """What will be done, and what it costs; a refusal says no more than that."""
@@ -214,6 +223,8 @@ class JobAtSite:
 
     def _check_same(self, about: dict[str, Any]) -> None:
         """What goes on is what was begun: else neither the charge nor the noise would be for it."""
+        if "answered" not in about:
+            raise Refusal(LOST)  # of a version that charged a job as a whole
         private = self._config.keys != "test"
         if bool(about["secret"]) != private or about.get("of") != self._fingerprint():
             raise Refusal(CHANGED)
@@ -233,24 +244,67 @@ class JobAtSite:
         if not begun:
             if known is not None:
                 raise Refusal(LOST)
+            self._give_back_what_never_began()
             # The secret first: what is reserved can be gone on with, or not at all.
             self._save(about, [], [])
             try:
                 session.reserve(secret=secret)
-            except BudgetSpentError as error:
+            except SilodpError as error:
                 _log.warning("%s", error)
-                raise Refusal(SPENT) from None
+                if self._known() is None:  # it may begin later, when the ledger allows it
+                    (self._folder / STATE_FILE).unlink(missing_ok=True)
+                spent = isinstance(error, BudgetSpentError)
+                raise Refusal(SPENT if spent else LEDGER) from None
+            self._claim_noise()
             return session
         if self._ledgers is not None:
+            if known is not None:
+                self._claim_noise()
             self._check_latest(known)
             if known is not None and known.closed is not None and not about["finished"]:
                 raise Refusal(CLOSED)
         if about["finished"] and (known is None or known.closed is not None):
             return session  # there is nothing more to pay for
-        session.resume(secret, about["round"] + 1)
+        try:
+            session.resume(secret, about["round"] + 1)
+        except RunClosedError:
+            raise Refusal(CLOSED) from None
+        except SilodpError as error:  # such as where the ledger is an older one than the state
+            _log.warning("%s", error)
+            raise Refusal(LOST) from None
         if about["finished"]:
             session.close(FINISHED)
         return session
+
+    def _claim_noise(self) -> None:
+        """Two folders with one secret (a copy) could answer a round with one noise, in two ways."""
+        mark = self._mark
+        if mark is not None:
+            self._locks.append(_only_one(mark.with_suffix(".lock")))
+
+    def _give_back_what_never_began(self) -> None:
+        """A proposal holds at most one reservation of which no round was answered.
+
+        Consent is to a proposal, whatever the number of its runs, and each that joins reserves all
+        that it may take: asked to join run after run, a site would have nothing left for others.
+        """
+        if self._ledgers is None:
+            return
+        directory, ledger = self._ledgers.directory, self._config.ledger_name
+        for folder in sorted(self._folder.parent.iterdir()):
+            name = folder.name
+            other = name != self.name and is_job_of(name, self.proposal)
+            if not other or not _never_began(run_of(directory, ledger, name)):
+                continue
+            try:
+                lock = _only_one(folder / "lock", patience=0.0)
+            except Refusal:
+                raise Refusal(WAITING) from None
+            with lock:
+                found, run = load_state(folder / STATE_FILE), run_of(directory, ledger, name)
+                own = found and run and found[0].get("charge") == run.about.get("charge")
+                if own and _never_began(run):  # and not that of another folder on this ledger
+                    close_all(directory, [ledger], name, NEVER_BEGUN)
 
     def _check_latest(self, known: Run | None) -> None:
         """Refuses an older copy of the state: its next rounds were answered with their noise."""
@@ -265,6 +319,8 @@ class JobAtSite:
     def _pay(self, first: int, last: int) -> PaidRounds:
         """Charges the block that these rounds are in, unless that was done."""
         try:
+            # Whoever closes a job means its next answer, not its next block.
+            self._session.check_open()
             return self._session.pay(first, last)
         except RunClosedError as error:
             _log.warning("%s", error)
@@ -325,11 +381,9 @@ class JobAtSite:
             about["records"] = self._prepared.plans[0][0].records
         return Reply("ok", about=about)
 
-    def train(self, number: Any, arrays: list[np.ndarray]) -> Reply:
+    def train(self, number: int, arrays: list[np.ndarray]) -> Reply:
         """A round: the answer that was given, if it was; else a new one, kept before it is sent."""
         rounds, last = self._job.rounds, self._about["round"]
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise Refusal("the round is no number")
         if number >= rounds:
             raise Refusal(f"round {number + 1} is asked for, but {rounds} were agreed on")
         if number < last:
@@ -360,15 +414,21 @@ class JobAtSite:
 
     def finish(self, arrays: list[np.ndarray]) -> Reply:
         """The site's own model, and how good it is: both stay here."""
-        if self._about["round"] < 0:
-            # It is over, and took nothing.
-            self._session.close("ended before any round was answered")
-            raise Refusal("no round was trained at this site")
         if not self._about["finished"]:
+            try:
+                self._session.check_open()
+                if self._about["round"] < 0:
+                    # It is over, and took nothing.
+                    self._session.close("ended before any round was answered")
+                    raise Refusal("no round was trained at this site")
+            except RunClosedError as error:
+                _log.warning("%s", error)
+                raise Refusal(CLOSED) from None
             params = self._trainer().personal(self._state, self._told(arrays))
             about = {**self._about, "released": self._keep(params), "finished": True}
             self._save(about, flatten(self._state), self._message)
-            self._session.close(FINISHED)
+            with contextlib.suppress(RunClosedError):  # meanwhile, by whoever: it is over
+                self._session.close(FINISHED)
             self._report()
         released = self._about["released"]
         return Reply("ok", about={} if released is None else {"metric": released})
@@ -397,7 +457,9 @@ class JobAtSite:
         result = result_of(
             prepared, [self._federation], 0, [answered], np.full((1, 1, 1), exact), seconds, models
         )
+        known = self._known()
         took_part = {"rounds": answered, "of_rounds": self._job.rounds}
+        took_part |= {} if known is None else {"charged_rounds": known.charged}
         result = replace(
             result,
             # It was not trained by an engine of `silodp run`, and cannot be asked for there.
@@ -428,10 +490,16 @@ class JobAtSite:
             "method": self.proposal.training["method"],
             "round": self._about["round"] + 1,
             "rounds": self._job.rounds,
+            "answered": self._about["answered"],
             "finished": self._about["finished"],
             "time": time.time(),
         }
         write_file(self._folder / PROGRESS_FILE, json.dumps(told))
+
+
+def _never_began(run: Run | None) -> bool:
+    """Whether it holds a reservation, and nothing was charged of it."""
+    return run is not None and run.closed is None and not run.blocks
 
 
 def _finite(state: Any) -> bool:
@@ -442,12 +510,12 @@ def _finite(state: Any) -> bool:
     )
 
 
-def _only_one(folder: Path) -> IO[str]:
+def _only_one(path: Path, patience: float | None = None) -> IO[str]:
     """Two processes that answer for one job could answer a round twice, in two ways."""
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    lock = (folder / "lock").open("w")
-    end = time.monotonic() + PATIENCE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    lock = path.open("w")
+    end = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

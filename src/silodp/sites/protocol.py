@@ -19,9 +19,11 @@ class Request:
 
     Attributes:
       kind: to join a job; to train in a round; to use what came of it.
-      job: its name: a site charges a job once.
+      job: its name. A site reserves what a job may take of its ledger when it joins, charges
+        block by block what it answers, and answers no round of a job twice.
       proposal: what all have agreed on, as JSON; a site compares it with what it consented to.
-      round: from 0; of "train".
+      round: from 0: that is asked for, of "train"; else where the job stands, so that a site can
+        refuse to join one that has no round left.
       arrays: what every site is told: the leaves of the method's broadcast.
       version: of silodp at the coordinator. What is reckoned here and there must be the same.
     """

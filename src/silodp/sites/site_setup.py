@@ -15,6 +15,7 @@ own: ledger/.)
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from silodp.datasets.tables import DEFAULT_TEST_FRACTION
 from silodp.errors import SilodpError
 from silodp.handover.files import folder_of
 from silodp.json_values import plain
-from silodp.privacy.ledger import exists, ledger_path
+from silodp.privacy.ledger import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
-from silodp.privacy.spending import remaining
+from silodp.privacy.spending import Run, account_of, remaining
 from silodp.progress_file import PROGRESS_FILE
 from silodp.result import RESULT_FILE, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
@@ -108,7 +109,11 @@ def proposal_at(folder: Path, path: Path | None) -> Proposal:
 def site_status(folder: Path) -> dict[str, Any]:
     """Whether it runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
-    jobs = [_read_json(path) for path in sorted((folder / STATE).glob(f"*/{PROGRESS_FILE}"))]
+    runs: dict[str, Run] = {}
+    if exists(config.ledger, config.ledger_name):
+        runs = account_of(read_ledger(config.ledger, config.ledger_name)).runs
+    paths = sorted((folder / STATE).glob(f"*/{PROGRESS_FILE}"))
+    jobs = [_with_charge(_read_json(path), runs) for path in paths]
     return {
         "site": config.site,
         "running": is_running(folder / SITE_PID),
@@ -118,6 +123,28 @@ def site_status(folder: Path) -> dict[str, Any]:
         "ledger": str(ledger_path(config.ledger, config.ledger_name)),
         **standing(config),
     }
+
+
+def _with_charge(job: dict[str, Any], runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Where a job stands at the site, and what the ledger says of it.
+
+    `answered` is the number of rounds that the site took part in, `charged` of those that it paid
+    for (None where nothing is private, hence nothing is charged), `closed` why nothing of it can
+    be answered any more.
+    """
+    run = runs.get(job.get("job", ""))
+    closed = None if run is None else run.closed
+    if job.get("finished"):
+        state = "finished"
+    elif closed is not None:
+        state = f"closed: {closed}"
+    elif run is not None and run.state == "reserved":
+        state = "joined; all of it is reserved, nothing is charged"
+    else:
+        state = "under way"
+    charged = None if run is None else run.charged
+    answered = job.get("answered", job.get("round"))
+    return job | {"answered": answered, "charged": charged, "closed": closed, "state": state}
 
 
 def standing(config: SiteConfig) -> dict[str, Any]:
@@ -159,6 +186,8 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
                 "metric": result.metric,
                 "test": result.mean,
                 "epsilon": plain(result.privacy[0]["epsilon"]),
+                "rounds": result.privacy[0].get("rounds"),
+                "of_rounds": result.privacy[0].get("of_rounds"),
                 "model": str(path.parent / folder_of(result.per_silo[0]["silo"])),
             }
         )

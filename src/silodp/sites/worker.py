@@ -11,12 +11,13 @@ import threading
 import traceback
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 from silodp.errors import SilodpError
 from silodp.sites.consents import consented
 from silodp.sites.job_at_site import JobAtSite, Refusal
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
-from silodp.sites.protocol import Reply, Request
+from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.site_files import read_site
 
 _log = logging.getLogger("silodp.site")
@@ -45,6 +46,8 @@ class SiteWorker:
                 # Where it failed, but not in its own words: they may hold what a record holds.
                 where = "".join(traceback.format_tb(error.__traceback__))
                 _log.error("%s at\n%s", type(error).__name__, where)
+                # What comes next goes by what is on the disk, whatever got there.
+                self.close()
                 return Reply("refused", INTERNAL)
 
     def close(self) -> None:
@@ -59,6 +62,10 @@ class SiteWorker:
                 f"the coordinator has silodp {request.version[:40]!r}, this site "
                 f"{version('silodp')!r}: have the same version at all sites"
             )
+        if request.kind not in get_args(Kind):
+            raise Refusal("the request is of no kind that is known")
+        if type(request.round) is not int or request.round < 0:
+            raise Refusal("the round is no number")
         proposal = self._consented(request)
         job = self._at_work
         # A job's name has a part of the proposal's digest only, which two might have in common.
@@ -71,9 +78,7 @@ class SiteWorker:
             return job.join()
         if request.kind == "train":
             return job.train(request.round, request.arrays)
-        if request.kind == "finish":
-            return job.finish(request.arrays)
-        raise Refusal("the request is of no kind that is known")
+        return job.finish(request.arrays)
 
     def _consented(self, request: Request) -> Proposal:
         """The proposal, if this site has said yes to just that."""
