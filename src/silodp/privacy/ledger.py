@@ -149,6 +149,20 @@ def read_path(path: Path, silo: str | None = None) -> Ledger:
         return _content(path, connection, silo)
 
 
+def head_of(directory: Path, silo: str) -> str | None:
+    """The hash that the silo's ledger says its last entry has, unchecked; None without a ledger.
+
+    As long as it is one that was checked before, nothing was added since: that much is told without
+    reading all entries again.
+    """
+    path = ledger_path(directory, silo)
+    if not exists(directory, silo):
+        return None
+    with _connected(path, write=False) as connection, _refusing(path):
+        row = connection.execute("SELECT hash FROM head").fetchone()
+    return None if row is None else str(row[0])
+
+
 def check_head(ledger: Ledger, head: str) -> Entry:
     """The entry that has this hash, which was noted elsewhere; refused if there is none."""
     wanted = head.strip().lower()

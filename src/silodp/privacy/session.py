@@ -36,6 +36,7 @@ from silodp.privacy.charging import (
     run_of,
     would_exceed,
 )
+from silodp.privacy.ledger import head_of
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.randomness import HostRandom, new_secret
 from silodp.privacy.spending import Allowance, RunClosedError
@@ -104,6 +105,13 @@ class PaidRounds:
         if made_by is not _SESSION:
             raise RuntimeError("Rounds are paid for by a session: see RunSession.pay.")
         self.first, self.last = first, last
+
+
+def give_back(directory: Path, silo: str, run: str, reason: str) -> None:
+    """Closes a run that was reserved and never began, in one ledger."""
+    known = run_of(directory, silo, run)
+    if known is not None and known.state == "reserved":
+        close_all(directory, [silo], run, reason)
 
 
 def free_rounds(first: int, last: int) -> PaidRounds:
@@ -198,6 +206,7 @@ class RunSession:
           name: of the run; else a new one.
         """
         self._ledgers, self._secret = ledgers, b""
+        self._open_at: dict[str, str] = {}  # of each ledger, a head at which the run was open
         self.name = name or secrets.token_hex(8)
         names = list(silos) if ledgers is None else list(ledgers.reservations)
         self.silos = tuple(SiloSession(silo, rounds) for silo in names)
@@ -280,12 +289,19 @@ class RunSession:
         `pay` does so where a block is to be charged. This is for who answers round by round.
         """
         for silo in self.silos:
-            closed: str | None = "here" if silo.state == "closed" else None
-            if self._ledgers is not None:
-                known = run_of(self._ledgers.directory, silo.silo, self.name)
-                closed = "its ledger is gone" if known is None else known.closed
-            if closed is not None:
-                raise _run_closed(silo.silo, self.name, closed)
+            if silo.state == "closed":
+                raise _run_closed(silo.silo, self.name, "here")
+            if self._ledgers is None:
+                continue
+            head = head_of(self._ledgers.directory, silo.silo)
+            if head is not None and self._open_at.get(silo.silo) == head:
+                continue  # nothing was written since it was found open
+            known = run_of(self._ledgers.directory, silo.silo, self.name)
+            if known is None or known.closed is not None:
+                reason = "its ledger is gone" if known is None else str(known.closed)
+                raise _run_closed(silo.silo, self.name, reason)
+            if head is not None:
+                self._open_at[silo.silo] = head
 
     def pay(self, first: int, last: int) -> PaidRounds:
         """Charges what these rounds (the last one not included) take, unless that was done.

@@ -26,10 +26,10 @@ from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
-from silodp.privacy.charging import BudgetSpentError, close_all, run_of
+from silodp.privacy.charging import BudgetSpentError, run_of
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.randomness import new_secret
-from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession
+from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession, give_back
 from silodp.privacy.spending import Run, RunClosedError
 from silodp.progress_file import PROGRESS_FILE
 from silodp.result import AT_SITES, write_file
@@ -304,7 +304,7 @@ class JobAtSite:
                 found, run = load_state(folder / STATE_FILE), run_of(directory, ledger, name)
                 own = found and run and found[0].get("charge") == run.about.get("charge")
                 if own and _never_began(run):  # and not that of another folder on this ledger
-                    close_all(directory, [ledger], name, NEVER_BEGUN)
+                    give_back(directory, ledger, name, NEVER_BEGUN)
 
     def _check_latest(self, known: Run | None) -> None:
         """Refuses an older copy of the state: its next rounds were answered with their noise."""
