@@ -70,10 +70,10 @@ def estimated_spread(
     releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
     ledgers = ledgers_of_release(asked, releases, policies)
     session = RunSession(ledgers, [silo.name for silo in silos], rounds=1)
-    if ledgers is not None:
-        reporter.stage("reserving budgets")
-    session.reserve(asked.entropy or "seed", progress=reporter.calibrated)
     with session.closed_on_failure(can_resume=lambda: False):
+        if ledgers is not None:
+            reporter.stage("reserving budgets")
+        session.reserve(asked.entropy or "seed", progress=reporter.calibrated)
         paid = session.pay(0, 1)
         moments = [
             noisy_label_moments(

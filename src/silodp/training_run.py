@@ -97,16 +97,16 @@ class TrainingRun:
             )
         names, rounds = self.federations[0].names, job.rounds
         self.session = RunSession(ledgers, names, rounds, at.charge if at else "")
-        if at:
-            # Rounds that are done again after an interruption are the same: no further release.
-            self.session.resume(at.secret, rounds if at.chunk else at.round)
-        else:
-            if ledgers is not None:
-                watch.stage("reserving budgets")
-            self.session.reserve(first.entropy or "seed", progress=watch.calibrated)
-        self.secret = self.session.secret
-        self.settings = settings_of(self.secret)
         with self.session.closed_on_failure(lambda: place is not None and place.can_resume):
+            if at:
+                # Rounds that are done again after an interruption are the same: no further release.
+                self.session.resume(at.secret, rounds if at.chunk else at.round)
+            else:
+                if ledgers is not None:
+                    watch.stage("reserving budgets")
+                self.session.reserve(first.entropy or "seed", progress=watch.calibrated)
+            self.secret = self.session.secret
+            self.settings = settings_of(self.secret)
             if place is not None:
                 place.open()
                 place.charge, place.secret = self.session.name, self.secret

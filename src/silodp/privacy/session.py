@@ -228,21 +228,14 @@ class RunSession:
         for silo in self.silos:
             silo.check("reserved")
         if self._ledgers is not None:
-            try:
-                reserve_all(
-                    self._ledgers.directory,
-                    self._ledgers.reservations,
-                    self._ledgers.allowances,
-                    self.name,
-                    strictest=self._ledgers.strictest,
-                    progress=progress,
-                )
-            except BaseException:
-                # Written to some of the ledgers, perhaps: nothing will be asked of these.
-                with contextlib.suppress(SilodpError):
-                    names = [silo.silo for silo in self.silos]
-                    close_everywhere(self._ledgers.directory, names, self.name, "not reserved")
-                raise
+            reserve_all(
+                self._ledgers.directory,
+                self._ledgers.reservations,
+                self._ledgers.allowances,
+                self.name,
+                strictest=self._ledgers.strictest,
+                progress=progress,
+            )
         for silo in self.silos:
             silo.to("reserved")
         self._secret = new_secret(entropy) if secret is None else secret
@@ -399,8 +392,8 @@ class RunSession:
             raise
 
     def _close_where_open(self, reason: str) -> None:
-        """Closes the run in all ledgers where nobody else did."""
-        if not all(silo.open for silo in self.silos):
+        """Closes the run in all ledgers where nobody else did, be it reserved in some of them."""
+        if all(silo.state == "closed" for silo in self.silos):
             return
         if self._ledgers is not None:
             names = [silo.silo for silo in self.silos]
@@ -408,4 +401,5 @@ class RunSession:
             with contextlib.suppress(SilodpError):
                 close_everywhere(self._ledgers.directory, names, self.name, reason)
         for silo in self.silos:
-            silo.to("closed")
+            if silo.open:
+                silo.to("closed")
