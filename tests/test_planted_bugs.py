@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from federations import small
+from ledgers import AMPLE
 
 import silodp
 from silodp.engines import debug, layout, one_silo
@@ -132,10 +133,14 @@ def check_the_ledger_holds_what_the_plan_says(folder):
     by_silo = {plan.silo: plan for plan in made_plans()}
     for path in ledger_paths(folder):
         ledger = read_path(path)
-        (cost,) = account_of(ledger).live
-        text = cost.event
+        (run,) = account_of(ledger).runs.values()
+        text = run.whole.event
         assert "BoundedRange" in text
         assert f'"count":{by_silo[ledger.silo].total_steps}' in text.replace(" ", "")
+        # What was charged, block by block, is that and nothing less.
+        lifetime = AMPLE.opened()
+        charged = math.fsum(cost.taken(lifetime) for cost in run.spent)
+        assert charged == pytest.approx(run.whole.taken(lifetime), rel=1e-9)
 
 
 def test_the_product_passes(monkeypatch, tmp_path):
@@ -154,8 +159,8 @@ def caught(check, *args):
 def test_a_selection_that_is_not_charged(monkeypatch, tmp_path):
     honest = plans.SiloPlan.queries
 
-    def without(self, rounds=None):
-        return {k: v for k, v in honest(self, rounds).items() if k != "selection"}
+    def without(self, *rounds):
+        return {k: v for k, v in honest(self, *rounds).items() if k != "selection"}
 
     monkeypatch.setattr(plans.SiloPlan, "queries", without)
     caught(check_all_that_is_done_is_charged, monkeypatch)

@@ -25,11 +25,14 @@ def test_a_ledger_in_words(ledgers):
     assert "2 runs spent epsilon " in page.text
     assert "of the 6 that this silo allows in its lifetime, for each record" in page.text
     assert "The chain of entries is intact." in page.text
-    assert "Charged for 3 rounds" in page.text
+    assert "Reserved for 3 rounds: local on synthetic" in page.text
+    assert "Charged for round 1" in page.text
+    assert "Closed: finished. What was not charged is given back" in page.text
     assert "silo-02" not in page.text
     spent = remaining(ledgers, "silo-01")
     assert f"spent epsilon {spent['spent_epsilon']:.3g} of" in page.text
-    assert f"one more run of epsilon {spent['remaining_epsilon']:.3g}." in page.text
+    assert f"one more release of epsilon {spent['remaining_epsilon']:.3g}." in page.text
+    assert "One more run like the last would take" in page.text
     assert spent["head"] in page.text
 
 
@@ -56,10 +59,12 @@ def test_a_damaged_ledger_is_refused(ledgers, tmp_path):
 def test_beyond_its_allowance_a_ledger_promises_nothing(ledgers):
     """Not by this program, which refuses; but a ledger may come from elsewhere."""
     found = read_ledgers(ledgers, "silo-01")
-    left = {"silo-01": remaining(ledgers, "silo-01") | {"spent_epsilon": 6.5}}
+    broken = {"spent_epsilon": 6.5, "broken": [{"epsilon": 6.0, "delta": 1e-4}]}
+    left = {"silo-01": remaining(ledgers, "silo-01") | broken}
     said = Reader(ledgers_section(found, left, with_bars=True)).text
-    assert "spent MORE than the 6 that this silo allows" in said
-    assert "Nothing is promised" in said
+    assert "spent MORE than can be promised of the 6 that this silo allows" in said
+    assert "unless all of them were planned beforehand" in said
+    assert "however they were chosen, it is epsilon 6.5" in said
 
 
 def test_many_ledgers_are_folded_but_for_their_state(ledgers):

@@ -1,34 +1,45 @@
 """Runs that are charged to ledgers, through the real command line."""
 
 import json
+import math
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from dp_accounting import ComposedDpEvent
 from federations import small
 
 import silodp
 from silodp import training_run
-from silodp.engines import execution, simulation
-from silodp.privacy.ledger import ledger_paths, read_path
-from silodp.privacy.spending import account_of, remaining
+from silodp.accounts import BLOCKS, ledgers_of
+from silodp.engines import checkpoint, debug, execution, simulation
+from silodp.privacy import charging, lifetime
+from silodp.privacy.events import from_json
+from silodp.privacy.ledger import backup, ledger_paths, read_path
+from silodp.privacy.session import RunSession
+from silodp.privacy.spending import Allowance, account_of, remaining
 from silodp.reporting import Reporter
 
 # Charges are the same for each method of one pass: the one that compiles soonest will do.
 RUN = ["run", "--method", "local", "--silos", "2", "--rounds", "6", "--epsilon", "2"]
 
 
-def charged(folder):
-    """Of each silo, the charged runs and where they stand."""
-    ledgers = [read_path(path) for path in ledger_paths(folder)]
-    return [{name: run.state for name, run in account_of(one).runs.items()} for one in ledgers]
+def runs_in(folder):
+    """Of each silo, its runs."""
+    return [list(account_of(read_path(path)).runs.values()) for path in ledger_paths(folder)]
 
 
-def lifetime(epsilon):
+def states(folder):
+    """Of each silo, where its runs stand: why they were closed, or that they are open."""
+    return [[run.closed or run.state for run in runs] for runs in runs_in(folder)]
+
+
+def allowing(epsilon):
     return ["--lifetime-epsilon", str(epsilon)]
 
 
@@ -38,17 +49,23 @@ def test_a_run_is_charged_and_the_next_is_refused(cli, sentence, tmp_path):
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["options"]["entropy"] == "os"
-    (first, second) = charged(ledger)
-    assert list(first.values()) == list(second.values()) == ["finished"]
-    error = sentence(cli(*RUN, "--ledger", ledger))
-    assert "does not fit its lifetime allowance" in error
-    assert "of its 6 rounds would still fit" in error
+    assert states(ledger) == [["finished"], ["finished"]]
+    for (run,) in runs_in(ledger):
+        assert run.charged == 6
+        # All rounds in blocks; nothing is asked beside them.
+        assert [(b.first, b.last) for b in run.blocks] == [(0, 2), (2, 4), (4, 6)]
+    # The lifetime is that of one run, which has it alone.
+    assert "alone, which did not fit otherwise" in sentence(cli(*RUN, "--ledger", ledger))
     # A silo that allows more for its lifetime goes on; costs compose, they do not add up.
-    assert cli(*RUN, "--ledger", ledger, "--quiet", *lifetime(3.5)).exit_code == 0
+    assert cli(*RUN, "--ledger", ledger, "--quiet", *allowing(3.9)).exit_code == 0
     shown = json.loads(cli("ledger", "remaining", ledger, "--json").stdout)["silos"]
     for silo in shown:
-        assert 2 < silo["spent_epsilon"] < 3.5 == silo["lifetime_epsilon"]
+        assert 2 < silo["spent_epsilon"] <= 3.9 == silo["lifetime_epsilon"]
         assert silo["runs"] == 2
+        assert silo["open_runs"] == []
+    error = sentence(cli(*RUN, "--ledger", ledger, *allowing(3.9)))
+    assert "does not fit its lifetime allowance" in error
+    assert "of its 6 rounds would still fit" in error
     assert cli("ledger", "verify", ledger).exit_code == 0
 
 
@@ -64,17 +81,17 @@ def test_refused_before_any_record_is_read(cli, sentence, tmp_path):
     assert cli("run", *given, "--quiet").exit_code == 0
     # The table is now one that cannot be read: nobody notices, because nobody reads it.
     table.write_bytes(b"\xff\xfe\x00 not a table")
-    assert "would still fit" in sentence(cli("run", *given))
-    assert "would still fit" in sentence(cli("plan", *given))
+    assert "lifetime allowance" in sentence(cli("run", *given))
+    assert "lifetime allowance" in sentence(cli("plan", *given))
     # With more to spend, or of other records, it is not known before.
-    for more in (lifetime(9), ("--density", "0.9")):
+    for more in (allowing(9), ("--density", "0.9")):
         error = sentence(cli("run", *given, *more))
-        assert "would still fit" not in error
+        assert "lifetime allowance" not in error
         assert str(table) in error
 
 
 def test_every_seed_is_a_run_of_its_own(tmp_path):
-    options = {"federation": small(), "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
+    options = {"federation": small(), **QUICK}
     with pytest.raises(silodp.SilodpError, match="lifetime allowance"):
         silodp.run(**options, seeds=3, ledger=tmp_path / "ledger")
     assert not (tmp_path / "ledger").exists()
@@ -105,64 +122,108 @@ def test_settings_of_a_sweep_share_noise_and_are_refused(tmp_path):
 
 
 def test_the_ledger_counts_one_relation(cli, sentence, tmp_path):
-    assert cli(*RUN, "--ledger", tmp_path, "--quiet", *lifetime(9)).exit_code == 0
-    more = ["--relation", "replace-one", *lifetime(9)]
+    assert cli(*RUN, "--ledger", tmp_path, "--quiet", *allowing(9)).exit_code == 0
+    more = ["--relation", "replace-one", *allowing(9)]
     assert "relation" in sentence(cli(*RUN, "--ledger", tmp_path, *more))
 
 
 def test_a_damaged_ledger_stops_the_run(cli, sentence, tmp_path):
     ledger = tmp_path / "ledger"
-    assert cli(*RUN, "--ledger", ledger, "--quiet", *lifetime(9)).exit_code == 0
+    assert cli(*RUN, "--ledger", ledger, "--quiet", *allowing(9)).exit_code == 0
     path = ledger_paths(ledger)[0]
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    sentence(cli(*RUN, "--ledger", ledger, *lifetime(9)))
+    sentence(cli(*RUN, "--ledger", ledger, *allowing(9)))
     assert cli("ledger", "verify", ledger).exit_code == 2
 
 
-def test_a_run_that_fails_before_training_is_void(monkeypatch, tmp_path):
+def test_a_run_that_fails_before_its_first_round_gives_everything_back(monkeypatch, tmp_path):
     def broken(*args, **kwargs):
         raise RuntimeError("no memory")
 
     monkeypatch.setattr("silodp.engines.execution.Simulation", broken)
     with pytest.raises(RuntimeError):
-        silodp.run(
-            federation=small(), epsilon=2, delta=1e-4, rounds=2, batch_size=16, ledger=tmp_path
-        )
-    assert [list(silo.values()) for silo in charged(tmp_path)] == [["void"]] * 3
-    assert remaining(tmp_path, "silo 0")["spent_epsilon"] == 0
+        silodp.run(federation=small(), **QUICK, ledger=tmp_path)
+    assert states(tmp_path) == [["failed: RuntimeError"]] * 3
+    left = remaining(tmp_path, "silo 0")
+    assert (left["spent_epsilon"], left["left_share"], left["reserved_share"]) == (0, 1, 0)
+    assert left["given_back_share"] > 0
+    monkeypatch.undo()
+    silodp.run(federation=small(), **QUICK, ledger=tmp_path)
 
 
 class Failing(Reporter):
-    """Breaks a run where it is told of the first rounds: whatever was trained was released."""
+    """Breaks a run where it is told of so many rounds: whatever was trained was released."""
+
+    def __init__(self, at=1, error=RuntimeError):
+        self.at, self.error = at, error
 
     def trained(self, done, total, metric):
-        raise RuntimeError("in the middle of it")
+        if done >= self.at:
+            raise self.error("in the middle of it")
 
 
 QUICK = {"method": "local", "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
 QUICK |= {"evaluate_every": 1}
 
 
-def check_still_charged(ledger, silo="silo 0"):
-    assert [list(one.values()) for one in charged(ledger)] == [["open"]]
-    assert remaining(ledger, silo)["spent_epsilon"] > 1.9
+def check_charged(folder, rounds, state="failed: RuntimeError", name="silo 0"):
+    """The one silo has paid for so many rounds, and for no more."""
+    ((run,),) = runs_in(folder)
+    assert (run.charged, run.closed or run.state) == (rounds, state)
+    left = remaining(folder, name)
+    assert left["spent_epsilon"] > 0
+    if run.closed and not run.alone:
+        assert left["reserved_share"] == 0
+        assert left["spent_share"] + left["left_share"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
-def test_a_run_that_fails_while_training_stays_charged(tmp_path, monkeypatch, engine):
+def test_a_run_that_fails_while_training_has_paid_for_its_blocks(tmp_path, monkeypatch, engine):
     """In either engine: records were asked, whatever came of it, and whatever it is called."""
     stage = training_run.Watch.stage
     monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: stage(self, "renamed"))
     with pytest.raises(RuntimeError, match="in the middle"):
         silodp.run(
             federation=small(sizes=(40,)),
-            **QUICK,
+            **(QUICK | {"rounds": 8, "lifetime_epsilon": 8}),
             engine=engine,
             ledger=tmp_path,
-            reporter=Failing(),
+            reporter=Failing(at=3),
         )
-    check_still_charged(tmp_path)
+    check_charged(tmp_path, 4)
+    left = remaining(tmp_path, "silo 0")
+    assert left["given_back_share"] == pytest.approx(left["spent_share"], rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["simulation", "debug"])
+def test_every_round_is_charged_before_it_is_answered(tmp_path, monkeypatch, engine):
+    """Looked up on the disk at the moment at which records are asked."""
+    seen = []
+
+    def charged():
+        ((run,),) = runs_in(tmp_path)
+        return {n for block in run.blocks for n in range(block.first, block.last)}
+
+    advance, queries = simulation.Simulation.advance, debug._queries
+
+    def looked(self, state, paid, *more):
+        assert set(range(paid.first, paid.last)) <= charged()
+        seen.append(paid.last)
+        return advance(self, state, paid, *more)
+
+    def looked_debug(*args):
+        assert set(range(args[-1].first, args[-1].last)) <= charged()
+        seen.append(args[-1].last)
+        return queries(*args)
+
+    monkeypatch.setattr(simulation.Simulation, "advance", looked)
+    monkeypatch.setattr(debug, "_queries", looked_debug)
+    silodp.run(
+        federation=small(sizes=(40,)), **(QUICK | {"rounds": 7}), engine=engine, ledger=tmp_path
+    )
+    assert seen[-1] == 7
+    check_charged(tmp_path, 7, "finished")
 
 
 @pytest.mark.parametrize("hears", [False, True])
@@ -177,7 +238,7 @@ def test_who_is_told_does_not_matter_to_a_charge(tmp_path, monkeypatch, hears):
         monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: None)
     with pytest.raises(RuntimeError, match="in the middle"):
         silodp.run(federation=small(sizes=(40,)), **QUICK, ledger=tmp_path)
-    check_still_charged(tmp_path)
+    check_charged(tmp_path, 1)
 
 
 class Deaf(Reporter):
@@ -191,36 +252,35 @@ class Deaf(Reporter):
             raise RuntimeError("nobody listens")
 
 
-@pytest.mark.parametrize(
-    ("when", "left"), [("charging ledgers", None), ("compiling", "void"), ("training", "void")]
-)
-def test_a_reporter_that_fails_before_any_query(tmp_path, when, left):
-    """Nothing was released: nothing is charged, or what was is void."""
+@pytest.mark.parametrize("when", ["reserving budgets", "compiling", "training"])
+def test_a_reporter_that_fails_before_any_query(tmp_path, when):
+    """Nothing was released: nothing is reserved, or all of it is given back."""
     with pytest.raises(RuntimeError, match="nobody listens"):
         silodp.run(
             federation=small(sizes=(40,)), **QUICK, ledger=tmp_path / "l", reporter=Deaf(when)
         )
-    if left is None:
+    if when == "reserving budgets":
         assert not (tmp_path / "l").exists()
         return
-    assert [list(one.values()) for one in charged(tmp_path / "l")] == [[left]]
-    assert remaining(tmp_path / "l", "silo 0")["spent_epsilon"] == 0
+    assert states(tmp_path / "l") == [["failed: RuntimeError"]]
+    left = remaining(tmp_path / "l", "silo 0")
+    assert (left["spent_epsilon"], left["left_share"]) == (0, 1)
 
 
-def with_statistics(folder):
+def with_statistics(folder, rounds=6):
     """Options of a run that asks for statistics before it trains."""
     records = silodp.Records(np.tile([[0.5, -0.5]], (60, 1)), np.linspace(0, 1, 60))
     federation = silodp.Federation(
         "f", (silodp.Silo("s", records, records),), "regression", feature_bound=1.0
     )
-    options = {"federation": federation, "epsilon": 2, "delta": 1e-4, "rounds": 6}
+    options = {"federation": federation, "epsilon": 2, "delta": 1e-4, "rounds": rounds}
     options |= {"statistics_share": 0.1, "evaluate_every": 1, "method": "local"}
     return options | {"ledger": folder / "ledger", "out": folder / "out"}
 
 
 @pytest.mark.parametrize("where", ["training_run.noisy_moments", "training_run.execute"])
-def test_statistics_are_a_query_too(tmp_path, monkeypatch, where):
-    """While they are drawn, or after: what fails then has asked records something."""
+def test_statistics_are_a_block_of_their_own(tmp_path, monkeypatch, where):
+    """While they are drawn, or after: what fails then has asked for them, and for no round."""
 
     def broken(*args, **kwargs):
         raise RuntimeError("no memory")
@@ -228,7 +288,59 @@ def test_statistics_are_a_query_too(tmp_path, monkeypatch, where):
     monkeypatch.setattr(f"silodp.{where}", broken)
     with pytest.raises(RuntimeError, match="no memory"):
         silodp.run(**with_statistics(tmp_path))
-    check_still_charged(tmp_path / "ledger", "s")
+    ((run,),) = runs_in(tmp_path / "ledger")
+    assert [(b.first, b.last) for b in run.blocks] == [(-1, 0)]
+    left = remaining(tmp_path / "ledger", "s")
+    assert 0 < left["spent_share"] < left["given_back_share"]
+
+
+@pytest.mark.parametrize("engine", ["simulation", "debug"])
+def test_blocks_cost_what_the_plan_says_and_no_more(tmp_path, engine):
+    """Statistics, rounds and metrics, each where it falls; together they are the plan's event."""
+    options = with_statistics(tmp_path, rounds=9) | {"evaluate_every": 3, "engine": engine}
+    options |= {"metric_share": 0.2, "metric_bound": 1.0, "lifetime_epsilon": 9}
+    if engine == "debug":
+        del options["out"]
+    plain = {name: value for name, value in options.items() if name != "out"}
+    (plan,) = silodp.plan(**plain).plans[0]
+    silodp.run(**options)
+    ((run,),) = runs_in(tmp_path / "ledger")
+    assert run.closed == "finished"
+    spans = [(b.first, b.last) for b in run.blocks]
+    assert spans == [(-1, 0), (0, 3), (3, 6), (6, 9), (9, 10)]
+    entries = read_path(ledger_paths(tmp_path / "ledger")[0]).entries
+    events = [from_json(e.body["event"]) for e in entries if e.kind == "charge"]
+    found = [str(event) for event in events]
+    # Evaluated after rounds 3, 6 and 9: a metric is in the block of the round after.
+    assert [text.count("Poisson") for text in found] == [0, 1, 1, 1, 0]
+    opened = Allowance(9.0, 1e-4).opened()
+    whole = lifetime.cost(plan.event, opened)
+    parts = [lifetime.cost(event, opened) for event in events]
+    assert math.fsum(parts) == pytest.approx(whole, rel=1e-9)
+    assert min(parts) > 0
+    assert lifetime.cost(ComposedDpEvent(events), opened) == pytest.approx(whole, rel=1e-9)
+    reserved = from_json(next(e.body["event"] for e in entries if e.kind == "reserve"))
+    assert lifetime.cost(reserved, opened) == pytest.approx(whole, rel=1e-12)
+    assert remaining(tmp_path / "ledger", "s")["given_back_share"] == 0
+    assert sum(b.cost.overflow for b in run.blocks) == pytest.approx(run.whole.overflow)
+
+
+def test_a_metric_is_charged_before_it_is_noised(tmp_path, monkeypatch):
+    """The final evaluation is a block, and noise is drawn after it is on the disk."""
+    seen = []
+    noisy = RunSession.noisy_mean
+
+    def looked(self, paid, *more):
+        ((run,),) = runs_in(tmp_path)
+        seen.append(run.blocks[-1].last)
+        assert (paid.first, paid.last) == (0, 3)
+        return noisy(self, paid, *more)
+
+    monkeypatch.setattr(RunSession, "noisy_mean", looked)
+    silodp.run(
+        federation=small(sizes=(40,)), **QUICK, metric_share=0.2, metric_bound=5.0, ledger=tmp_path
+    )
+    assert seen == [3]
 
 
 def test_a_later_part_that_fails_takes_nothing_back(tmp_path, monkeypatch):
@@ -247,28 +359,25 @@ def test_a_later_part_that_fails_takes_nothing_back(tmp_path, monkeypatch):
         silodp.run(
             federation=small(sizes=(40,)), **QUICK, seeds=2, lifetime_epsilon=4, ledger=tmp_path
         )
-    check_still_charged(tmp_path)
+    check_charged(tmp_path, 2)
 
 
-def test_an_engine_that_does_not_say_that_it_asks_is_refused(tmp_path, monkeypatch):
-    """With or without a ledger, so that nobody can forget it."""
-    whole = training_run.execute
-
-    def silent(*args, before_query, **how):
-        return whole(*args, before_query=lambda: None, **how)
-
-    monkeypatch.setattr(training_run, "execute", silent)
+@pytest.mark.parametrize("engine", ["simulation", "debug"])
+def test_an_engine_cannot_ask_what_is_not_paid_for(tmp_path, monkeypatch, engine):
+    """Without a ledger too, so that nobody can forget it: it has no `PaidRounds` to ask with."""
+    monkeypatch.setattr(RunSession, "pay", lambda self, first, last: (first, last))
     for ledger in (None, tmp_path):
-        with pytest.raises(RuntimeError, match="did not say"):
-            silodp.run(federation=small(sizes=(40,)), **QUICK, ledger=ledger)
-    check_still_charged(tmp_path)
+        with pytest.raises((AttributeError, silodp.SilodpError), match="no attribute 'first'"):
+            silodp.run(federation=small(sizes=(40,)), **QUICK, engine=engine, ledger=ledger)
+    ((run,),) = runs_in(tmp_path)
+    assert run.blocks == ()
 
 
-def test_a_tuned_run_that_fails_while_training_stays_charged(tmp_path, monkeypatch):
-    """Under other names for its stages, as above."""
+def test_a_tuned_run_is_charged_whole_before_its_first_round(tmp_path, monkeypatch):
+    """No part of it has a price of its own. Under other names for its stages, as above."""
     stage = training_run.Watch.stage
     monkeypatch.setattr(training_run.Watch, "stage", lambda self, name: stage(self, "renamed"))
-    options = QUICK | {"method": "mrmtl", "rounds": 1}
+    options = QUICK | {"method": "mrmtl", "rounds": 3}
     with pytest.raises(RuntimeError, match="in the middle"):
         silodp.tune(
             federation=small(sizes=(40,)),
@@ -277,11 +386,23 @@ def test_a_tuned_run_that_fails_while_training_stays_charged(tmp_path, monkeypat
             ledger=tmp_path,
             reporter=Failing(),
         )
-    check_still_charged(tmp_path)
+    ((run,),) = runs_in(tmp_path)
+    (block,) = run.blocks
+    assert (block.first, block.last, block.cost) == (-1, 4, run.whole)
+    assert run.closed == "failed: RuntimeError"
+
+
+def test_a_run_is_charged_in_few_blocks(tmp_path):
+    (prepared,) = [silodp.plan(federation=small(), **(QUICK | {"rounds": 50}), ledger=tmp_path)]
+    ledgers = ledgers_of(prepared)
+    for one in ledgers.reservations.values():
+        assert len({one.block_of(number) for number in range(50)}) == BLOCKS
+        whole = [one.block_of(number) for number in (-1, 50)]
+        assert whole == [(-1, 0), (50, 51)]
 
 
 def test_noise_is_secret_and_never_the_same(tmp_path):
-    options = {"federation": small(), "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
+    options = {"federation": small(), **QUICK}
     runs = [silodp.run(**options, entropy="os", keep_models=True).models for _ in range(2)]
     assert abs(runs[0] - runs[1]).max() > 1e-3
     seeded = [silodp.run(**options, keep_models=True).models for _ in range(2)]
@@ -317,43 +438,98 @@ def test_two_runs_at_once_against_a_budget_for_one(tmp_path):
     assert codes == [0, 2], outcomes
     refused = next(text for text, code in outcomes if code == 2)
     assert "lifetime allowance" in refused
-    assert [len(silo) for silo in charged(tmp_path / "l")] == [1, 1]
+    assert states(tmp_path / "l") == [["finished"], ["finished"]]
     assert len(list(tmp_path.glob("?/result.json"))) == 1
 
 
-# Enough rounds that a kill lands anywhere: importing, planning, charging, training, writing.
-LONG = [*RUN[:5], "--rounds", "3000", "--epsilon", "1", "--lifetime-epsilon", "1.6"]
+# Enough rounds that a kill lands anywhere: importing, planning, charging, training, writing; and
+# checkpoints often enough that there is something to go on from.
+ROUNDS = 2000
+LONG = [*RUN[:5], "--rounds", str(ROUNDS), "--epsilon", "1", "--lifetime-epsilon", "2.4"]
+OFTEN = """
+from silodp.engines import execution
+execution.SECONDS_BETWEEN_CHECKPOINTS = execution.SECONDS_BETWEEN_REPORTS = 0.02
+from silodp.cli import app
+app()
+"""
+
+
+def check_charged_as_released(folder):
+    """Whatever a result or a checkpoint shows was charged before, in every silo."""
+    ledger = folder / "ledger"
+    if not ledger.exists() or not any(ledger.glob("*.ledger")):
+        assert not list(folder.glob("out*/result.json"))
+        return
+    accounts = [account_of(read_path(path)) for path in ledger_paths(ledger)]  # chains are whole
+    for path in folder.glob("out*/checkpoint.npz"):
+        found = checkpoint.load(path.parent)
+        for account in accounts:
+            assert account.runs[found.charge].charged >= found.round > 0
+    results = len(list(folder.glob("out*/result.json")))
+    for account in accounts:
+        assert sum(run.charged == ROUNDS for run in account.runs.values()) >= results
+        for run in account.runs.values():
+            assert run.counted == (run.spent if run.closed else (run.whole,))
+        (promise,) = account.promises
+        taken = math.fsum(cost.taken(promise.lifetime) for cost in account.counted)
+        assert taken <= promise.lifetime.budget
+
+
+def started(folder, out):
+    arguments = [*LONG, "--quiet", "--ledger", folder / "ledger", "--out", out]
+    return subprocess.Popen(
+        [sys.executable, "-c", OFTEN, *map(str, arguments)], stderr=subprocess.PIPE, text=True
+    )
 
 
 def kill_and_check(folder, number, wait):
-    """One run, killed after so many seconds; the ledger must never have less than was released."""
-    ledger, out = folder / "ledger", folder / f"out{number}"
-    arguments = [*LONG, "--quiet", "--ledger", ledger, "--out", out]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "silodp", *map(str, arguments)], stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(wait)
+    """One run, killed after so many seconds, or at so many rounds that a checkpoint shows."""
+    out = folder / f"out{number}"
+    process = started(folder, out)
+    if wait is None:
+        while process.poll() is None and not (out / "checkpoint.npz").exists():
+            time.sleep(0.01)
+    else:
+        time.sleep(wait)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    released = len(list(folder.glob("out*/result.json"))) + len(
-        list(folder.glob("out*/checkpoint.npz"))
-    )
-    for path in ledger_paths(ledger) if ledger.exists() else []:
-        account = account_of(read_path(path))  # verifies the chain
-        assert len(account.live) >= released
+    check_charged_as_released(folder)
     return out
 
 
-def continue_or_be_refused(cli, folder, out):
+def go_on_or_be_refused(cli, folder, out):
     """The next run with the same folder goes on, starts anew, or is refused for the budget."""
+    resumed = (out / "checkpoint.npz").exists()
     arguments = [*LONG, "--quiet", "--ledger", folder / "ledger", "--out", out, "--resume"]
     done = cli(*arguments)
+    check_charged_as_released(folder)
     if done.exit_code == 0:
         assert (out / "result.json").exists()
-        return "went on"
+        return "resumed" if resumed else "started anew"
     assert done.exit_code == 2, done.stderr
     assert "lifetime allowance" in done.stderr or "finished run" in done.stderr, done.stderr
+    assert not resumed
     return "refused"
+
+
+def close_what_was_left(cli, folder):
+    """Runs that nobody goes on with: what they never were charged for is left again."""
+    ledger = folder / "ledger"
+    if not ledger.exists():
+        return
+    for name in {name for silo in standings(cli, ledger) for name in silo["open_runs"]}:
+        before = standings(cli, ledger)
+        assert cli("ledger", "close", ledger, name).exit_code == 0
+        for old, new in zip(before, standings(cli, ledger), strict=True):
+            assert new["spent_share"] == old["spent_share"]
+            assert new["left_share"] >= old["left_share"]
+    for silo in standings(cli, ledger):
+        assert silo["reserved_share"] == 0
+        assert silo["spent_share"] + silo["left_share"] == pytest.approx(1)
+
+
+def standings(cli, ledger):
+    return json.loads(cli("ledger", "remaining", ledger, "--json").stdout)["silos"]
 
 
 def many_kills(cli, folder, times, seed):
@@ -362,46 +538,93 @@ def many_kills(cli, folder, times, seed):
     for number in range(times):
         place = folder / str(number // 3)  # a few runs against each ledger
         place.mkdir(exist_ok=True)
-        # The first while Python starts, before anything can be charged: so that one goes on.
-        out = kill_and_check(place, number, rng.uniform(1.0, 9.0) if number else 0.3)
-        outcomes.append(continue_or_be_refused(cli, place, out))
+        # The first as soon as there is a checkpoint, so that one goes on.
+        out = kill_and_check(place, number, rng.uniform(1.0, 9.0) if number else None)
+        outcomes.append(go_on_or_be_refused(cli, place, out))
+        close_what_was_left(cli, place)
     return outcomes
 
 
 def test_killed_runs_are_never_charged_less_than_released(cli, tmp_path):
     outcomes = many_kills(cli, tmp_path, 2, seed=0)
-    assert "went on" in outcomes
+    assert outcomes[0] == "resumed"
 
 
 @pytest.mark.slow
 def test_fifty_killed_runs(cli, tmp_path):
     outcomes = many_kills(cli, tmp_path, 50, seed=1)
-    assert {"went on", "refused"} <= set(outcomes)
+    assert {"resumed", "started anew"} <= set(outcomes)
 
 
-def test_an_interrupted_run_goes_on_under_its_charge(tmp_path, monkeypatch):
-    """Resumed: no second charge. A checkpoint copied from a finished run is refused."""
+def test_a_run_that_is_closed_meanwhile_stops_at_its_next_block(cli, tmp_path):
+    """By another process, as `silodp ledger close` does; its checkpoint is no way on either."""
+    ledger, out = tmp_path / "ledger", tmp_path / "out"
+
+    class Close(Reporter):
+        def trained(self, done, total, metric):
+            if done == 3:
+                ((run, *_), *_) = [account_of(read_path(p)).runs for p in ledger_paths(ledger)]
+                silos = [read_path(p).silo for p in ledger_paths(ledger)]
+                charging.close_everywhere(ledger, silos, run, "abandoned")
+
+    options = {"method": "local", "silos": 2, "epsilon": 2, "rounds": 8, "evaluate_every": 1}
+    with pytest.raises(silodp.SilodpError, match=r"closed \(abandoned\)"):
+        silodp.run(**options, ledger=ledger, out=out, reporter=Close())
+    assert states(ledger) == [["abandoned"]] * 2
+    assert [run.charged for (run,) in runs_in(ledger)] == [4, 4]
+    assert not (out / "result.json").exists()
+    for silo in standings(cli, ledger):
+        assert silo["reserved_share"] == 0
+
+
+def test_an_interrupted_run_goes_on_under_its_name(tmp_path):
+    """Resumed: nothing is charged twice. A checkpoint copied from a finished run is refused."""
     options = {"method": "local", "silos": 3, "epsilon": 2, "rounds": 6, "evaluate_every": 1}
     options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
-        silodp.run(**options, reporter=Stop())
+        silodp.run(**options, reporter=Failing(3, KeyboardInterrupt))
+    assert states(tmp_path / "ledger") == [["charged"]] * 3
+    assert [run.charged for (run,) in runs_in(tmp_path / "ledger")] == [4] * 3
     saved = (tmp_path / "out" / "checkpoint.npz").read_bytes()
     silodp.run(**options, resume=True)
-    states = charged(tmp_path / "ledger")
-    assert [list(silo.values()) for silo in states] == [["finished"]] * 3
+    assert states(tmp_path / "ledger") == [["finished"]] * 3
+    for (run,) in runs_in(tmp_path / "ledger"):
+        assert [(b.first, b.last) for b in run.blocks] == [(0, 2), (2, 4), (4, 6)]
     again = tmp_path / "again"
     again.mkdir()
     (again / "checkpoint.npz").write_bytes(saved)
-    with pytest.raises(silodp.SilodpError, match="finished"):
+    with pytest.raises(silodp.SilodpError, match=r"closed \(finished\)"):
         silodp.run(**(options | {"out": again}), resume=True)
 
 
-class Stop(execution.Reporter):
-    """Interrupts a run after a few rounds."""
+def test_an_interrupted_run_that_cannot_go_on_is_closed(tmp_path):
+    options = {"method": "local", "silos": 2, "epsilon": 2, "rounds": 8, "evaluate_every": 1}
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(**options, ledger=tmp_path, reporter=Failing(3, KeyboardInterrupt))
+    assert states(tmp_path) == [["failed: KeyboardInterrupt"]] * 2
+    assert [run.charged for (run,) in runs_in(tmp_path)] == [4, 4]
 
-    def trained(self, done, total, metric):
-        if done >= 3:
-            raise KeyboardInterrupt
+
+def test_a_ledger_that_was_put_back_from_a_copy_is_not_gone_on_with(tmp_path):
+    """A checkpoint knows of rounds that an older copy of the ledger has not charged."""
+    options = {"method": "local", "silos": 1, "epsilon": 2, "rounds": 8, "evaluate_every": 1}
+    options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
+    kept = []
+
+    class Copy(Failing):
+        def trained(self, done, total, metric):
+            if done == 1:
+                kept.append(backup(ledger_paths(tmp_path / "ledger")[0], tmp_path / "copy"))
+            super().trained(done, total, metric)
+
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(**options, reporter=Copy(5, KeyboardInterrupt))
+    path = ledger_paths(tmp_path / "ledger")[0]
+    for rest in ("-wal", "-shm"):
+        Path(f"{path}{rest}").unlink(missing_ok=True)
+    path.write_bytes((tmp_path / "copy" / path.name).read_bytes())
+    with pytest.raises(silodp.SilodpError, match="has it not charged"):
+        silodp.run(**options, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -412,10 +635,10 @@ def test_an_interrupted_run_goes_on_as_it_was_or_not_at_all(tmp_path, other):
     options = {"method": "local", "silos": 2, "epsilon": 2, "rounds": 6, "evaluate_every": 1}
     options |= {"ledger": tmp_path / "ledger", "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
-        silodp.run(**options, reporter=Stop())
+        silodp.run(**options, reporter=Failing(3, KeyboardInterrupt))
     with pytest.raises(silodp.SilodpError, match="other options"):
         silodp.run(**(options | other), resume=True)
-    assert [list(silo.values()) for silo in charged(tmp_path / "ledger")] == [["open"]] * 2
+    assert states(tmp_path / "ledger") == [["charged"]] * 2
 
 
 def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
@@ -428,7 +651,7 @@ def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation, "run_key", lambda *a: keys.append(run_key(*a)) or keys[-1])
     options = with_statistics(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        silodp.run(**options, reporter=Stop())
+        silodp.run(**options, reporter=Failing(3, KeyboardInterrupt))
     silodp.run(**options, resume=True)
     np.testing.assert_array_equal(seen[0], seen[1])
     np.testing.assert_array_equal(keys[0], keys[-1])
@@ -436,7 +659,7 @@ def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
 
 def test_ledgers_of_others_in_the_folder_do_not_matter(cli, tmp_path):
     assert cli(*RUN, "--ledger", tmp_path, "--quiet").exit_code == 0
-    options = {"federation": small(), "epsilon": 2, "delta": 1e-4, "rounds": 2, "batch_size": 16}
+    options = {"federation": small(), **QUICK}
     silodp.run(**options, ledger=tmp_path)
     table = tmp_path / "t.csv"
     table.write_text(

@@ -75,9 +75,15 @@ def test_each_query_takes_its_share_and_the_total_holds(relation):
     assert set(parts) == {"training", "statistics", "metric"}
     for name, share in (("statistics", 0.1), ("metric", 0.2)):
         assert epsilon_of(parts[name], 1e-4, "best", relation) == pytest.approx(4 * share, rel=1e-3)
-    # A metric after round 5 is released by then; the one after round 10 is not.
-    early = made.queries(5)
+    # A metric is released with the round after those that it evaluates.
+    early = made.queries(-1, 6)
     assert epsilon_of(early["metric"], 1e-4, "best", relation) < 0.8
+    assert [set(made.queries(*block)) for block in ((-1, 0), (0, 5), (5, 10), (10, 11))] == [
+        {"statistics"},
+        {"training"},
+        {"training", "metric"},
+        {"metric"},
+    ]
 
 
 def bounded():

@@ -12,6 +12,7 @@ import pytest
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import RepeatAndSelectDpEvent, SelfComposedDpEvent
 from federations import small
+from sessions import free_session
 
 import silodp
 from silodp.engines import checkpoint, execution
@@ -63,7 +64,7 @@ def test_the_event_is_the_papers_protocol():
     )
     assert 2.99 < epsilon_of(expected, 1e-3) <= 3 < epsilon_of(expected, 1e-3, "rdp")
     assert made.epsilon == pytest.approx(epsilon_of(expected, made.delta_for_queries))
-    assert steps_of(made.event) == steps_of(made.event_of_rounds(5)) == steps_of(expected)
+    assert steps_of(made.event) == steps_of(made.event_of(-1, 6)) == steps_of(expected)
     # Either part alone stays within the budget, and neither has much to spare.
     train, score = expected.events
     assert epsilon_of(train, 1e-3) == pytest.approx(3, rel=1e-3)
@@ -104,11 +105,11 @@ def test_draws_that_do_not_fit_are_counted_over_all_trials():
     assert max(beyond, 0) <= made.overflow < 1e-6 * made.delta
 
 
-def test_replace_one_has_a_price_for_sampled_trials_unless_their_number_is_poisson():
-    assert plan(relation="replace-one").noise_multiplier > 1.5 * plan().noise_multiplier
-    poisson = replace(TUNING, trials=Trials(4, math.inf))
-    with pytest.raises(silodp.SilodpError, match="price under replace-one"):
-        plan(poisson, relation="replace-one")
+def test_replace_one_has_a_price_for_sampled_trials():
+    """Also where their number is Poisson, by the Rényi curve of replace-one."""
+    for tuning in (TUNING, replace(TUNING, trials=Trials(4, math.inf))):
+        exchanged = plan(tuning, relation="replace-one").noise_multiplier
+        assert exchanged > 1.5 * plan(tuning).noise_multiplier
 
 
 # What a silo does
@@ -144,16 +145,18 @@ def searched(metrics, drawn, noise, metric="mse", bound=1.0, count=50):
     """The best tries of one seed, given the metric [settings, silos] on records set apart."""
     silos = drawn.shape[1]
     names = tuple(f"s{k}" for k in range(silos))
-    silo = SimpleNamespace(test=range(count), public_test_count=count, most_tested=count)
-    federation = SimpleNamespace(names=names, silos=[silo] * silos, metric=metric)
+    counts = {"test": range(count), "public_test_count": count, "most_tested": count}
+    own = [SimpleNamespace(name=name, **counts) for name in names]
+    federation = SimpleNamespace(names=names, silos=own, metric=metric)
     training = SimpleNamespace(
         execution=SimpleNamespace(metrics=np.array([[metrics]])),
         settings=[None] * len(metrics),
         seeds=[0],
         secret=b"",
+        session=free_session(1, names),
     )
     prepared = SimpleNamespace(federations=[federation])
-    job = SimpleNamespace(metric_bound=bound)
+    job = SimpleNamespace(metric_bound=bound, rounds=1)
     return best_tries(prepared, job, training, drawn, [noise] * silos)[0].tolist()
 
 
@@ -224,16 +227,21 @@ def charged(cli, tmp_path_factory):
 def test_the_ledger_shows_the_tuned_cost(cli, sentence, charged):
     folder, result = charged
     for path, told in zip(ledger_paths(folder / "ledger"), result["privacy"], strict=True):
-        charge = next(e.body for e in read_path(path).entries if e.kind == "charge")
-        event: DpEvent = from_json(charge["event"])
+        entries = {e.kind: e.body for e in read_path(path).entries}
+        # As a whole, before its first round: no part of it has a price.
+        assert (entries["charge"]["first"], entries["charge"]["event"]) == (
+            -1,
+            entries["reserve"]["event"],
+        )
+        event: DpEvent = from_json(entries["charge"]["event"])
         text = repr(event)
         assert text.count("RepeatAndSelect") == 2
         assert "EitherDpEvent" in text
         spent = epsilon_of(event, told["delta"])
         assert 2.9 < spent <= told["epsilon"] * (1 + 1e-9) <= 3
-        assert charge["about"]["queries"] == ["tuning"]
+        assert entries["reserve"]["about"]["queries"] == ["tuning"]
     refused = sentence(cli(*CALL, "--try", "lam=1", "--ledger", folder / "ledger"))
-    assert "does not fit its lifetime allowance" in refused
+    assert "lifetime allowance" in refused
 
 
 def test_only_the_best_is_released(charged):
@@ -305,7 +313,7 @@ class StopAt(Reporter):
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     """In parts, with secret noise and trials: what was drawn before is what goes on."""
     monkeypatch.setattr(execution, "MOST_TRIALS", 3)
-    monkeypatch.setattr("silodp.training_run.new_secret", lambda _: b"a secret")
+    monkeypatch.setattr("silodp.privacy.session.new_secret", lambda _: b"a secret")
     asked = OPTIONS | {"federation": FEDERATION, "grid": GRID, "eta": 5.0, "entropy": "os"}
     asked |= {"keep_models": True, "out": tmp_path, "trials": 3}
     asked |= {"batch_size": 1000, "small_silos": "full-batch"}
@@ -315,7 +323,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     assert (saved.chunk, len(saved.models)) == (1, 1)
     assert saved.round > 0
     whole = silodp.tune(**asked | {"out": None})
-    monkeypatch.setattr("silodp.training_run.new_secret", lambda _: b"another")
+    monkeypatch.setattr("silodp.privacy.session.new_secret", lambda _: b"another")
     resumed = silodp.tune(**asked, resume=True)
     assert resumed.test == whole.test
     assert resumed.tuning == whole.tuning

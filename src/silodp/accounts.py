@@ -108,7 +108,7 @@ def ledgers_of_release(
 
 def _reservation_of_release(asked: RunOptions, release: Release) -> Reservation:
     def event_of(first: int, last: int) -> DpEvent:
-        return gaussian_event(release.noise_multiplier, last - first)
+        return gaussian_event(release.noise_multiplier, int(first <= 0 < last))
 
     about = {
         "summary": f"{release.what} of {asked.data}, {release.records} {release.unit}s, noise "
