@@ -1,4 +1,4 @@
-"""What a site pays for is what it answers, block by block: late, cut off, refused, abandoned, killed.
+"""What a site pays for is what it answers: late, cut off, refused, abandoned, killed.
 
 An independent count stands beside the ledger in every test: the rounds that came back from the
 worker, and the blocks that these rounds are in.
