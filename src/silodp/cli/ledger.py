@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,6 +29,7 @@ from silodp.privacy.ledger import (
 
 if TYPE_CHECKING:
     from silodp.privacy.lifetime import Lifetime
+    from silodp.privacy.policy import Policy
     from silodp.privacy.spending import Cost
 
 app = typer.Typer(
@@ -281,20 +282,28 @@ def summary(
 
     Only silos whose policy declares "ledger summary" public are in it.
     """
-    from silodp.privacy.policy import LEDGER_SUMMARY
     from silodp.privacy.policy_files import read_policies
-    from silodp.privacy.spending import standing, summed_up
 
     ledgers = _ledgers(directory, None)
     allowed = read_policies(policies, [ledger.silo for ledger in ledgers])
+    show_summary(ledgers, allowed, str(policies), as_json)
+
+
+def show_summary(
+    ledgers: "Sequence[Ledger]", policies: "Sequence[Policy]", where: str, as_json: bool
+) -> None:
+    """What was spent of those ledgers whose policies allow it to be told, without names."""
+    from silodp.privacy.policy import LEDGER_SUMMARY
+    from silodp.privacy.spending import standing, summed_up
+
     chosen = [
         ledger
-        for ledger, policy in zip(ledgers, allowed, strict=True)
+        for ledger, policy in zip(ledgers, policies, strict=True)
         if LEDGER_SUMMARY in policy.public
     ]
     if not chosen:
         raise SilodpError(
-            f"No silo's policy in {policies} allows a summary: add {LEDGER_SUMMARY!r} to public."
+            f"No policy in {where} allows a summary: add {LEDGER_SUMMARY!r} to its public list."
         )
     told = summed_up([standing(ledger) for ledger in chosen])
     if as_json:

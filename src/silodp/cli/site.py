@@ -385,6 +385,8 @@ def _status_table(told: dict[str, Any]) -> Table:
     title += f"{told['lifetime']:g} ({told['spent_share']:.0%} of the lifetime is spent, "
     title += f"{told['reserved_share']:.0%} reserved, {told['given_back_share']:.0%} was given "
     title += f"back, {told['left_share']:.0%} is left)"
+    if (again := told["same_again"]) is not None and again["runs"] is not None:
+        title += f"; one more job like the last takes {again['share']:.0%}, {again['runs']} fit"
     whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
     caption = f"{whose}ledger {safe(told['ledger'])}"
     columns = ("job", "method", "round", "answered", "charged", "state")
@@ -402,11 +404,27 @@ def _status_table(told: dict[str, Any]) -> Table:
 
 
 @app.command("ledger")
-def ledger(folder: Folder, as_json: AsJson = False) -> None:
-    """Shows every entry of the site's ledger; `silodp ledger` does more with its folder."""
+def ledger(
+    folder: Folder,
+    summary: Annotated[
+        bool,
+        typer.Option("--summary", help="What was spent, without names: to hand on, if allowed."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Shows every entry of the site's ledger; `silodp ledger` does more with its folder.
+
+    With --summary, only what is spent, reserved and left, which the site may hand to a coordinator
+    or an authority if its policy declares "ledger summary" public.
+    """
+    from silodp.privacy.ledger import read_ledger
     from silodp.sites.site_files import read_site
 
     config = read_site(folder)
+    if summary:
+        own = read_ledger(config.ledger, config.ledger_name)
+        ledger_commands.show_summary([own], [config.policy], str(folder), as_json)
+        return
     ledger_commands.show(config.ledger, config.ledger_name, as_json)
 
 
