@@ -239,6 +239,22 @@ def test_without_any_round_all_is_given_back(tmp_path):
     assert not (folder / RESULTS / LONG.job()).exists()
 
 
+def test_a_lifetime_that_one_job_has_alone_is_said_so(tmp_path, cli, monkeypatch):
+    """Shares of the filter would say that more than all is spent."""
+    monkeypatch.setenv("COLUMNS", "250")
+    folder = site_of(tmp_path, policy="epsilon = 4\ndelta = 1e-3")
+    request = first_request(tmp_path, LONG)
+    with closing(SiteWorker(folder)) as worker:
+        answered = rounds_answered(worker, request, range(7))
+        assert worker.answer(replace(request, kind="finish", round=60)).status == "ok"
+        assert worker.answer(replace(request, job=LONG.job(2))).reason == SPENT
+    assert charged(folder) == blocks_of(answered, 60)
+    assert site_status(folder)["given_to"] == LONG.job()
+    said = " ".join(cli("site", "status", folder).stdout.split())
+    assert f"given to job {LONG.job()} alone" in said
+    assert "%" not in said
+
+
 # Refused, abandoned, failed
 
 
