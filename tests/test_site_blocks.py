@@ -10,8 +10,12 @@ import math
 import pkgutil
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -239,6 +243,22 @@ def test_without_any_round_all_is_given_back(tmp_path):
     assert not (folder / RESULTS / LONG.job()).exists()
 
 
+def test_a_lifetime_that_one_job_has_alone_is_said_so(tmp_path, cli, monkeypatch):
+    """Shares of the filter would say that more than all is spent."""
+    monkeypatch.setenv("COLUMNS", "250")
+    folder = site_of(tmp_path, policy="epsilon = 4\ndelta = 1e-3")
+    request = first_request(tmp_path, LONG)
+    with closing(SiteWorker(folder)) as worker:
+        answered = rounds_answered(worker, request, range(7))
+        assert worker.answer(replace(request, kind="finish", round=60)).status == "ok"
+        assert worker.answer(replace(request, job=LONG.job(2))).reason == SPENT
+    assert charged(folder) == blocks_of(answered, 60)
+    assert site_status(folder)["given_to"] == LONG.job()
+    said = " ".join(cli("site", "status", folder).stdout.split())
+    assert f"given to job {LONG.job()} alone" in said
+    assert "%" not in said
+
+
 # Refused, abandoned, failed
 
 
@@ -414,6 +434,17 @@ def killed_at(patch, place, when, call):
     return did
 
 
+def requests_of_a_life(folder):
+    """It joins, answers, misses a round, answers, and has its model and its metric in the end."""
+    request = first_request(folder, MEASURED)
+    return [
+        replace(request, kind="join"),
+        request,
+        replace(request, round=2),
+        replace(request, kind="finish", round=3),
+    ]
+
+
 def a_life(folder, requests, answers, check):
     """Asks until all is answered, by a new process after each kill; told otherwise each time."""
     worker, kills = SiteWorker(folder), 0
@@ -445,13 +476,7 @@ def a_life(folder, requests, answers, check):
 @pytest.mark.parametrize("place", PLACES)
 def test_killed_at_every_place_of_its_life(tmp_path, place, when):
     """Each call of each place where anything is written or worked out, one life for each."""
-    request = first_request(tmp_path, MEASURED)
-    requests = [
-        replace(request, kind="join"),
-        request,
-        replace(request, round=2),
-        replace(request, kind="finish", round=3),
-    ]
+    requests = requests_of_a_life(tmp_path)
     paid = [(-1, 0), (0, 1), (2, 3), (3, 4)]
     for call in range(1, 100):
         folder = site_of(tmp_path / str(call), MEASURED)
@@ -480,6 +505,67 @@ def test_killed_at_every_place_of_its_life(tmp_path, place, when):
         if not did:
             break  # it has lived through all calls of this place
     assert call > 1, "it never came to that place"
+
+
+KILLED = """
+import os, pkgutil, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_site_blocks import MEASURED, requests_of_a_life
+from silodp.sites.worker import SiteWorker
+place, when, call = {place!r}, {when!r}, {call!r}
+original, calls = pkgutil.resolve_name(place), []
+def deadly(*args, **named):
+    calls.append(1)
+    if len(calls) == call and when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    back = original(*args, **named)
+    if len(calls) == call:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return back
+module, name = place.rsplit(".", 1)
+setattr(pkgutil.resolve_name(module), name, deadly)
+worker = SiteWorker(Path({folder!r}))
+for request in requests_of_a_life(Path({fed!r})):
+    assert worker.answer(request).status == "ok"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "when", "call"),
+    [
+        ("state", "after", 1),
+        ("ledger", "before", 1),
+        ("ledger", "after", 1),
+        ("ledger", "after", 3),
+        ("compute", "after", 1),
+        ("state", "after", 2),
+        ("result", "after", 1),
+        ("ledger", "before", 6),
+    ],
+)
+def test_killed_for_real(tmp_path, place, when, call):
+    """By SIGKILL, in a process of its own; another goes on from what is on the disk."""
+    folder = site_of(tmp_path, MEASURED)
+    code = KILLED.format(
+        tests=str(Path(__file__).parent),
+        place=PLACES[place],
+        when=when,
+        call=call,
+        folder=str(folder),
+        fed=str(tmp_path / "killed"),
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    paid = [(-1, 0), (0, 1), (2, 3), (3, 4)]
+    if list((folder / "ledger").glob("*.ledger")) and MEASURED.job() in account(folder).runs:
+        blocks = charged(folder, MEASURED)
+        assert blocks == paid[: len(blocks)]
+    with closing(SiteWorker(folder)) as worker:
+        replies = [worker.answer(request) for request in requests_of_a_life(tmp_path)]
+    assert replies[-1].status == "ok"
+    assert (run_in(folder, MEASURED).closed, charged(folder, MEASURED)) == ("finished", paid)
 
 
 # A coordinator that asks as it likes

@@ -183,12 +183,15 @@ def test_a_job_of_the_same_name_in_another_folder_is_not_gone_on_with(records, t
         # It has saved its secret when the other reserves.
         patch.setattr("silodp.privacy.session.reserve_all", lambda *_, **__: 1 / 0)
         assert joined(two, FIRST).reason == INTERNAL
+    assert joined(one, FIRST).status == "ok"
+    # What the other reserved is not its to give back, though it has a state of that name.
+    assert joined(two, FIRST, run=3).status == "ok"
     assert trained(one, FIRST).status == "ok"
     reply = joined(two, FIRST)
     assert (reply.status, reply.reason) == ("refused", LOST)
     assert joined(one, FIRST).status == "ok"
     assert joined(two, FIRST, run=2).status == "ok"
-    assert remaining(ledgers_dir(), "visits")["runs"] == 2
+    assert remaining(ledgers_dir(), "visits")["open_runs"] == [FIRST.job(), FIRST.job(2)]
 
 
 def test_folders_without_a_source_are_as_they_were(tmp_path):

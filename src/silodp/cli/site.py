@@ -382,9 +382,7 @@ def status(
 def _status_table(told: dict[str, Any]) -> Table:
     running = "connected" if told["connected"] else "running" if told["running"] else "not running"
     title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
-    title += f"{told['lifetime']:g} ({told['spent_share']:.0%} of the lifetime is spent, "
-    title += f"{told['reserved_share']:.0%} reserved, {told['given_back_share']:.0%} was given "
-    title += f"back, {told['left_share']:.0%} is left)"
+    title += f"{told['lifetime']:g} ({_shares(told)})"
     if (again := told["same_again"]) is not None and again["runs"] is not None:
         title += f"; one more job like the last takes {again['share']:.0%}, {again['runs']} fit"
     whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
@@ -401,6 +399,16 @@ def _status_table(told: dict[str, Any]) -> Table:
             safe(job["state"]),
         )
     return table
+
+
+def _shares(told: dict[str, Any]) -> str:
+    """What the site's lifetime went into."""
+    if told["given_to"] is not None:  # shares of the filter say nothing then
+        return f"the lifetime is given to job {safe(told['given_to'])} alone: nothing else fits"
+    return (
+        f"{told['spent_share']:.0%} of the lifetime is spent, {told['reserved_share']:.0%} "
+        f"reserved, {told['given_back_share']:.0%} was given back, {told['left_share']:.0%} is left"
+    )
 
 
 @app.command("ledger")

@@ -27,10 +27,11 @@ from silodp.engines.one_silo import OneSilo
 from silodp.errors import SilodpError
 from silodp.prepare import Prepared
 from silodp.privacy.charging import BudgetSpentError, run_of
+from silodp.privacy.ledger import exists, read_ledger
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.randomness import new_secret
 from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession, give_back
-from silodp.privacy.spending import Run, RunClosedError
+from silodp.privacy.spending import Run, RunClosedError, account_of
 from silodp.progress_file import PROGRESS_FILE
 from silodp.result import AT_SITES, write_file
 from silodp.run_results import result_of
@@ -288,13 +289,13 @@ class JobAtSite:
         Consent is to a proposal, whatever the number of its runs, and each that joins reserves all
         that it may take: asked to join run after run, a site would have nothing left for others.
         """
-        if self._ledgers is None:
+        directory, ledger = self._config.ledger, self._config.ledger_name
+        if self._ledgers is None or not exists(directory, ledger):
             return
-        directory, ledger = self._ledgers.directory, self._config.ledger_name
+        runs = account_of(read_ledger(directory, ledger)).runs
         for folder in sorted(self._folder.parent.iterdir()):
             name = folder.name
-            other = name != self.name and is_job_of(name, self.proposal)
-            if not other or not _never_began(run_of(directory, ledger, name)):
+            if not is_job_of(name, self.proposal) or not _never_began(runs.get(name)):
                 continue
             try:
                 lock = _only_one(folder / "lock", patience=0.0)

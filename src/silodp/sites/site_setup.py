@@ -170,6 +170,7 @@ def standing(config: SiteConfig) -> dict[str, Any]:
         "left_share": 1.0 if left is None else left,
         "same_again": told.get("same_again"),
         "open_runs": told.get("open_runs", []),
+        "given_to": told.get("given_to"),
     }
 
 
