@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from site_folders import make_sites, proposal, site_text
+from site_folders import at_work, make_coordinator, make_sites, proposal, site_text
 from test_site_worker import first_request
 
 from silodp.privacy.charging import close_all
@@ -29,6 +29,7 @@ from silodp.report.write import write_report
 from silodp.result import read_result
 from silodp.sites import job_at_site as job_module
 from silodp.sites.consents import consent
+from silodp.sites.coordinator import Coordinator
 from silodp.sites.job_at_site import (
     CLOSED,
     LEDGER,
@@ -656,6 +657,50 @@ def test_runs_of_other_proposals_are_left_alone(tmp_path):
             told = replace(request, kind=kind, job=agreed.job(), proposal=agreed.text)
             assert worker.answer(told).status == "ok"
     assert len(remaining(folder / "ledger", "north")["open_runs"]) == 2
+
+
+def asked_by(coordinator, workers, answered, away=lambda site, number: False):
+    """A job as far as it comes; `answered` grows by what each site was asked and did."""
+    while (request := coordinator.next_request()) is not None:
+        replies = {}
+        for site in coordinator.targets:
+            if away(site, request.round):
+                continue
+            replies[site] = workers[site].answer(request)
+            if request.kind == "train" and replies[site].status == "ok":
+                answered[site].append(request.round)
+        coordinator.receive(replies)
+
+
+def test_a_federation_in_which_sites_come_late_and_go_early(tmp_path):
+    """One is away for the first rounds, another for the last: each pays for its own."""
+    agreed = proposal(method="fedavg", rounds=8, rules={"quorum": 2})
+    folders = make_sites(tmp_path, agreed, policy=ROOM)
+    fed = make_coordinator(tmp_path / "fed", agreed)
+    answered = {site: [] for site in agreed.sites}
+
+    def away(site, number):
+        return (site == "south" and number < 3) or (site == "north" and number >= 5)
+
+    def lost(site, number):  # at round 3, whoever submits it stops
+        if number == 3:
+            raise KeyboardInterrupt
+        return away(site, number)
+
+    with at_work(folders) as workers:
+        with pytest.raises(KeyboardInterrupt):
+            asked_by(Coordinator(fed, agreed.job()), workers, answered, lost)
+        assert not (folders["south"] / "ledger").exists()
+        asked_by(Coordinator(fed, agreed.job()), workers, answered, away)
+        assert answered == {"north": [*range(5)], "south": [*range(3, 8)], "east": [*range(8)]}
+        assert run_in(folders["north"], agreed).closed is None
+        asked_by(Coordinator(fed, agreed.job()), workers, answered)
+    for site, folder in folders.items():
+        run = account_of(read_ledger(folder / "ledger", site)).runs[agreed.job()]
+        assert [(block.first, block.last) for block in run.blocks] == blocks_of(answered[site], 8)
+        assert run.closed == "finished"
+        took_part = read_result(folder / RESULTS / agreed.job()).privacy[0]
+        assert (took_part["rounds"], took_part["of_rounds"]) == (len(answered[site]), 8)
 
 
 # Copies and older files
