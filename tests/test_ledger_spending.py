@@ -238,7 +238,7 @@ def test_a_run_is_reserved_charged_in_blocks_and_closed(tmp_path):
         "Charged for the preparation (statistics)",
         "Charged for rounds 1 to 2",
         "Charged for round 4",
-        "Closed: abandoned. What was not charged is given back",
+        "Closed: abandoned; whatever was not charged is given back",
     ]
 
 

@@ -27,7 +27,7 @@ def test_a_ledger_in_words(ledgers):
     assert "The chain of entries is intact." in page.text
     assert "Reserved for 3 rounds: local on synthetic" in page.text
     assert "Charged for round 1" in page.text
-    assert "Closed: finished. What was not charged is given back" in page.text
+    assert "Closed: finished; whatever was not charged is given back" in page.text
     assert "silo-02" not in page.text
     spent = remaining(ledgers, "silo-01")
     assert f"spent epsilon {spent['spent_epsilon']:.3g} of" in page.text

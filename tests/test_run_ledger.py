@@ -226,6 +226,23 @@ def test_every_round_is_charged_before_it_is_answered(tmp_path, monkeypatch, eng
     check_charged(tmp_path, 7, "finished")
 
 
+@pytest.mark.parametrize("where", ["runs.metrics_of", "runs.check_finite", "result.Result.write"])
+def test_a_run_that_fails_after_training_is_closed_too(tmp_path, monkeypatch, where):
+    """All rounds were answered and count; nobody can go on with it, so that it is not left open."""
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(f"silodp.{where}", broken)
+    options = {"metric_share": 0.2, "metric_bound": 5.0, "out": tmp_path / "out"}
+    with pytest.raises(RuntimeError, match="no room"):
+        silodp.run(federation=small(sizes=(40,)), **QUICK, **options, ledger=tmp_path / "ledger")
+    check_charged(tmp_path / "ledger", 2)
+    ((run,),) = runs_in(tmp_path / "ledger")
+    evaluated = any(block.last > 2 for block in run.blocks)
+    assert evaluated == (where != "runs.metrics_of")  # what was not released is given back
+
+
 @pytest.mark.parametrize("hears", [False, True])
 def test_who_is_told_does_not_matter_to_a_charge(tmp_path, monkeypatch, hears):
     """The first answer itself fails, and nobody was told that training began."""

@@ -94,8 +94,11 @@ def test_a_tuned_run_stays_within_every_policy(tmp_path):
     assert charged.proven
     assert 5.9 < min(charged.epsilons) <= max(charged.epsilons) <= 6
     for path in ledger_paths(tmp_path):
-        (charge,) = (e.body for e in read_path(path).entries if e.kind == "charge")
-        assert charge["about"]["queries"] == ["tuning"]
+        entries = read_path(path).entries
+        (reserve,) = (e.body for e in entries if e.kind == "reserve")
+        assert reserve["about"]["queries"] == ["tuning"]
+        (charge,) = (e.body for e in entries if e.kind == "charge")
+        assert charge["event"] == reserve["event"]
         spent = epsilon_of(from_json(charge["event"]), 1e-3)
         assert 5.9 < spent <= 6
     assert np.asarray(charged.models).shape[:2] == (1, 139)

@@ -658,8 +658,7 @@ def test_replace_one_is_a_factor_of_two_in_one_place():
                 }
                 if numbers & {2.0, 0.5, 4.0, 0.25}:
                     found.add(module)
-    # TODO(lifetime.py): it says so twice more, in `noise_that_fits` and `epsilon_of_left`.
-    assert found - {"privacy/lifetime.py"} == {"privacy/steps.py"}
+    assert found == {"privacy/steps.py"}
 
 
 def names_relation(test):

@@ -65,12 +65,13 @@ def run(
         own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
         train_baselines(run, place.folder, resume, overwrite, **own, **options)
     training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
-    check_finite(result)
-    if place is not None:
-        if not baselines:  # those of another run would be taken for this one's
-            forget_baselines(place.folder)
-        # In this order: whenever the process is killed, the work is in one of the two.
-        result.write(place.folder)
+    with training.closed_on_failure():
+        check_finite(result)
+        if place is not None:
+            if not baselines:  # those of another run would be taken for this one's
+                forget_baselines(place.folder)
+            # In this order: whenever the process is killed, the work is in one of the two.
+            result.write(place.folder)
     training.close()
     return result
 
@@ -145,20 +146,21 @@ def _trained(
         prepared = prepare_loaded(asked, loaded, custom_model, watch)
         training = train(prepared, place, watch, keep_models)
     models = training.execution.models or [None] * len(asked)
-    results = [
-        result_of(
-            prepared,
-            training.federations,
-            number,
-            training.execution.rounds,
-            metrics_of(prepared, training, number),
-            training.seconds,
-            models[number],
-            training.execution.learned[number],
-            noisy_metric=asked[0].metric_share > 0,
-        )
-        for number in range(len(asked))
-    ]
+    with training.closed_on_failure():
+        results = [
+            result_of(
+                prepared,
+                training.federations,
+                number,
+                training.execution.rounds,
+                metrics_of(prepared, training, number),
+                training.seconds,
+                models[number],
+                training.execution.learned[number],
+                noisy_metric=asked[0].metric_share > 0,
+            )
+            for number in range(len(asked))
+        ]
     if federation is not None:
         results = [replace(one, options=one.options | {"data": FROM_PYTHON}) for one in results]
     return training, results

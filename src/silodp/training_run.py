@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +98,7 @@ class TrainingRun:
             )
         names, rounds = self.federations[0].names, job.rounds
         self.session = RunSession(ledgers, names, rounds, at.charge if at else "")
-        with self.session.closed_on_failure(lambda: place is not None and place.can_resume):
+        with self.closed_on_failure():
             if at:
                 # Rounds that are done again after an interruption are the same: no further release.
                 self.session.resume(at.secret, rounds if at.chunk else at.round)
@@ -130,6 +131,11 @@ class TrainingRun:
                 programs=programs,
             )
         self.seconds = watch.seconds | self.execution.seconds | {"total": watch.total}
+
+    def closed_on_failure(self) -> AbstractContextManager[None]:
+        """What fails within closes the run, unless there is a checkpoint to go on from."""
+        place = self._place
+        return self.session.closed_on_failure(lambda: place is not None and place.can_resume)
 
     def close(self) -> None:
         """The results are where they belong: the ledgers are told, the checkpoint goes."""
