@@ -179,7 +179,7 @@ def charge_all(
     Refused where the run was closed meanwhile: then it must not go on.
     """
     bodies = {
-        silo: {"first": first, "last": last, **_plain(silo, one.cost(first, last))}
+        silo: {"first": first, "last": last, "of": one.rounds} | _plain(silo, one.cost(first, last))
         for silo, one in reservations.items()
     }
     _append_all(directory, run, "charge", bodies)
@@ -445,6 +445,14 @@ def _too_much(
         note = (
             f" (by itself it costs epsilon {planned_epsilon(cost, allowance):.4g} at the lifetime "
             "delta)"
+        )
+    overflow = math.fsum(one.overflow for one in (*account.counted, cost))
+    if overflow > filtered.overflow_budget:
+        return BudgetSpentError(
+            f"Silo {tightest!r}: this run does not fit its lifetime allowance{others}: its draws "
+            f"may overflow their slots with a chance of {cost.overflow:.2g}, and all runs together "
+            f"may with {filtered.overflow_budget:.2g}, which a part of the lifetime's delta pays "
+            "for: give the run a smaller delta, or have the silo raise its lifetime delta."
         )
     return BudgetSpentError(
         f"Silo {tightest!r}: this run does not fit its lifetime allowance{others}: {left:.0%} of "

@@ -18,7 +18,7 @@ def in_words(entry: Entry) -> str:
             alone = " The lifetime is given to it alone." if body["alone"] else ""
             return f"Reserved for {body['rounds']} rounds{_about(body)}.{alone}"
         case "charge" if "first" in body:
-            return f"Charged for {_rounds(body['first'], body['last'])}"
+            return f"Charged for {_rounds(body['first'], body['last'], body['of'])}"
         case "close":
             return f"Closed: {body['reason']}; whatever was not charged is given back"
         case "converted":
@@ -49,13 +49,19 @@ def _policy(body: Mapping[str, Any]) -> str:
     )
 
 
-def _rounds(first: int, last: int) -> str:
-    """Round -1 is the preparation; the round after the last is the final evaluation."""
-    if last <= 0:
-        return "the preparation (statistics)"
-    if first < 0:
+def _rounds(first: int, last: int, rounds: int) -> str:
+    """Round -1 is the preparation, the one after the last round the final evaluation."""
+    if first < 0 and last > rounds:
         return "the whole run"
-    return f"round {last}" if last == first + 1 else f"rounds {first + 1} to {last}"
+    begin, end = max(first, 0), min(last, rounds)
+    parts = []
+    if first < 0:
+        parts.append("the preparation (statistics)")
+    if end > begin:
+        parts.append(f"round {end}" if end == begin + 1 else f"rounds {begin + 1} to {end}")
+    if last > rounds:
+        parts.append("the final evaluation")
+    return " and ".join(parts)
 
 
 def _about(body: Mapping[str, Any]) -> str:

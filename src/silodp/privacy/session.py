@@ -17,6 +17,7 @@ the order is the same, and nothing is written.
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ from silodp.privacy.statistics import noisy_metric
 State = Literal["new", "reserved", "charged", "closed"]
 
 FINISHED = "finished"
+SECONDS_BETWEEN_LOOKS = 2.0
 
 
 class RunLedgers(NamedTuple):
@@ -206,6 +208,7 @@ class RunSession:
           name: of the run; else a new one.
         """
         self._ledgers, self._secret = ledgers, b""
+        self._looked = time.monotonic()  # when it was last seen to be open
         self._open_at: dict[str, str] = {}  # of each ledger, a head at which the run was open
         self.name = name or secrets.token_hex(8)
         names = list(silos) if ledgers is None else list(ledgers.reservations)
@@ -279,8 +282,10 @@ class RunSession:
     def check_open(self) -> None:
         """Refuses to go on with a run that was closed meanwhile, by whoever.
 
-        `pay` does so where a block is to be charged. This is for who answers round by round.
+        `pay` does so where a block is to be charged, and every few seconds. This is for who answers
+        round by round.
         """
+        self._looked = time.monotonic()
         for silo in self.silos:
             if silo.state == "closed":
                 raise _run_closed(silo.silo, self.name, "here")
@@ -303,6 +308,9 @@ class RunSession:
         """
         if not PREPARATION <= first < last <= self._rounds + 1:
             raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
+        # A block that is charged says itself whether the run was closed; within one it is looked up.
+        if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
+            self.check_open()
         behind: dict[tuple[int, int], list[SiloSession]] = {}
         for silo in self.silos:
             if not silo.open:
