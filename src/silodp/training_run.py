@@ -1,5 +1,6 @@
 """One call of `run`, `sweep` or `tune`: charged before it starts, kept while it goes on, timed."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from silodp.prepare import Prepared
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.queries import PREPARATION
 from silodp.privacy.session import FINISHED, PaidRounds, RunSession
+from silodp.privacy.spending import RunClosedError
 from silodp.privacy.statistics import noisy_moments
 from silodp.reporting import Reporter
 
@@ -105,6 +107,7 @@ class TrainingRun:
             else:
                 if ledgers is not None:
                     watch.stage("reserving budgets")
+                    self.session.replaces("" if place is None else place.replaced)
                 self.session.reserve(first.entropy or "seed", progress=watch.calibrated)
             self.secret = self.session.secret
             self.settings = settings_of(self.secret)
@@ -139,7 +142,8 @@ class TrainingRun:
 
     def close(self) -> None:
         """The results are where they belong: the ledgers are told, the checkpoint goes."""
-        self.session.close(FINISHED)
+        with contextlib.suppress(RunClosedError):  # by somebody else, after its last block
+            self.session.close(FINISHED)
         if self._place is not None:
             self._place.clear()
 

@@ -1,5 +1,6 @@
 """Where an interrupted run stood, so that it can go on: one file, written whole or not at all."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -64,6 +65,11 @@ class Place:
                 "--overwrite."
             )
         self._found = None if overwrite else load(folder)
+        self.replaced = ""  # the name, in the silos' ledgers, of the run that is overwritten
+        if overwrite:
+            with contextlib.suppress(SilodpError):  # a damaged one cannot tell
+                before = load(folder)
+                self.replaced = before.charge if before is not None else ""
         if self._found is not None and not resume:
             raise SilodpError(
                 f"{folder} holds an interrupted run (round {self._found.round}): go on with "

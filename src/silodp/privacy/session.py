@@ -101,12 +101,14 @@ class PaidRounds:
     Only a session makes them.
     """
 
-    __slots__ = ("first", "last")
+    __slots__ = ("first", "last", "session")
 
-    def __init__(self, first: int, last: int, made_by: object = None):
+    def __init__(
+        self, first: int, last: int, made_by: object = None, session: "RunSession | None" = None
+    ):
         if made_by is not _SESSION:
             raise RuntimeError("Rounds are paid for by a session: see RunSession.pay.")
-        self.first, self.last = first, last
+        self.first, self.last, self.session = first, last, session
 
 
 def give_back(directory: Path, silo: str, run: str, reason: str) -> None:
@@ -308,7 +310,7 @@ class RunSession:
         """
         if not PREPARATION <= first < last <= self._rounds + 1:
             raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
-        # A block that is charged says itself whether the run was closed; within one it is looked up.
+        # A block that is charged says itself whether the run was closed; within one, it is asked.
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self.check_open()
         behind: dict[tuple[int, int], list[SiloSession]] = {}
@@ -329,7 +331,7 @@ class RunSession:
                 charge_all(self._ledgers.directory, own, self.name, *span)
             for silo in silos:
                 silo.to("charged", span)
-        return PaidRounds(first, last, _SESSION)
+        return PaidRounds(first, last, _SESSION, self)
 
     def _span(self, silo: SiloSession, first: int, last: int) -> tuple[int, int]:
         """The rounds that are charged next, so that these are."""
@@ -341,8 +343,10 @@ class RunSession:
 
     def random(self, paid: PaidRounds, seed: int, purpose: str) -> HostRandom:
         """The noise of a release that is worked out on the host, for this purpose alone."""
-        if not isinstance(paid, PaidRounds):
+        if not isinstance(paid, PaidRounds) or paid.session is not self:
             raise RuntimeError("Noise is drawn for rounds that are paid for: see RunSession.pay.")
+        if not all(silo.open for silo in self.silos):
+            raise RuntimeError("A run that is closed releases nothing any more.")
         return HostRandom(seed, self.secret, purpose)
 
     def noisy_mean(
@@ -371,6 +375,13 @@ class RunSession:
         totals = means * held if held else np.zeros_like(means)
         count, most = silo.public_test_count, silo.most_tested
         return noisy_metric(totals, largest, count, most, noise_multiplier, random)
+
+    def replaces(self, name: str) -> None:
+        """Closes a run of these silos that is to be begun anew, if it is open anywhere."""
+        if self._ledgers is not None and name:
+            with contextlib.suppress(SilodpError):
+                names = [silo.silo for silo in self.silos]
+                close_everywhere(self._ledgers.directory, names, name, "begun anew")
 
     def close(self, reason: str) -> None:
         """The run is over; what was never charged is given back."""

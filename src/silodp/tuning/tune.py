@@ -153,46 +153,47 @@ def _tuned(
         return settings_of(prepared, drawn(secret))
 
     training = TrainingRun(prepared, job, settings, place, watch, keep_models=True)
-    watch.stage("choosing")
-    own = drawn(training.secret)
-    noise = [plan.score_noise for plan in prepared.plans[0]]
-    chosen = 1 + best_tries(prepared, job, training, own, noise)
-    trained = training.execution.models
-    assert trained is not None
-    models = picked(trained, chosen)
-    about: dict[str, Any] = {}
-    if tuning.pivot:
-        # It has been released. Else its setting, the first, is trained for nothing.
-        chosen = np.where(are_finite(models), chosen, 0)
+    with training.closed_on_failure():
+        watch.stage("choosing")
+        own = drawn(training.secret)
+        noise = [plan.score_noise for plan in prepared.plans[0]]
+        chosen = 1 + best_tries(prepared, job, training, own, noise)
+        trained = training.execution.models
+        assert trained is not None
         models = picked(trained, chosen)
-        pivot = over_silos(evaluated(job, trained[0], loaded.federations), loaded.federations)
-        about["pivot_test"] = summary(pivot)
-    by_silo = evaluated(job, models, loaded.federations)
-    watch.stage("comparing costs")
-    about |= _described(prepared, tuning, own, chosen, bool(training.secret))
-    about["score_fraction"] = score_fraction
-    about["costs"] = costs_of(prepared, loaded.federations[0].public_counts, own.shape[-1])
-    if compare:
-        about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
-    result = result_of(
-        prepared,
-        loaded.federations,
-        0,
-        [job.rounds],
-        by_silo[None],
-        training.seconds,
-        models if keep_models else None,
-    )
-    result = replace(
-        result,
-        tuning=about,
-        assumptions=_assumed(prepared, tuning) + result.assumptions,
-        # How long it took says how many trials there were.
-        seconds={} if training.secret else result.seconds,
-    )
-    check_finite(result)
-    if place is not None:
-        result.write(place.folder)
+        about: dict[str, Any] = {}
+        if tuning.pivot:
+            # It has been released. Else its setting, the first, is trained for nothing.
+            chosen = np.where(are_finite(models), chosen, 0)
+            models = picked(trained, chosen)
+            pivot = over_silos(evaluated(job, trained[0], loaded.federations), loaded.federations)
+            about["pivot_test"] = summary(pivot)
+        by_silo = evaluated(job, models, loaded.federations)
+        watch.stage("comparing costs")
+        about |= _described(prepared, tuning, own, chosen, bool(training.secret))
+        about["score_fraction"] = score_fraction
+        about["costs"] = costs_of(prepared, loaded.federations[0].public_counts, own.shape[-1])
+        if compare:
+            about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
+        result = result_of(
+            prepared,
+            loaded.federations,
+            0,
+            [job.rounds],
+            by_silo[None],
+            training.seconds,
+            models if keep_models else None,
+        )
+        result = replace(
+            result,
+            tuning=about,
+            assumptions=_assumed(prepared, tuning) + result.assumptions,
+            # How long it took says how many trials there were.
+            seconds={} if training.secret else result.seconds,
+        )
+        check_finite(result)
+        if place is not None:
+            result.write(place.folder)
     training.close()
     return result
 
