@@ -1,5 +1,6 @@
 """What every test needs, and how tests of the command line call it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -22,28 +23,15 @@ def pytest_configure(config):
     from silodp.engines.devices import prepare_jax
 
     prepare_jax()
+    # Tracing makes many small objects that stay: looking through them took a tenth of the time.
+    gc.set_threshold(50_000, 20, 100)
 
 
-def pytest_collection_modifyitems(items):
-    """Tests of what users' processes compile come first, so that the compiler is set up once."""
-    items.sort(key=lambda item: item.get_closest_marker("as_shipped") is None)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Most tests are done before optimised code would pay: theirs is compiled as it stands.
-
-    That saves a fifth of their time. Those that hold arithmetic to the last bit are marked
-    `as_shipped`: they must see what XLA makes of it for users. What was compiled in the one way is
-    never used in the other. Processes that a test starts do as the test does.
-    """
-    import jax
-
-    plain = item.get_closest_marker("as_shipped") is None
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(plain))
-    if jax.config.values["jax_disable_most_optimizations"] != plain:
-        jax.config.update("jax_disable_most_optimizations", plain)
-        jax.clear_caches()
+def pytest_collection_finish(session):
+    """Tests that hold what XLA makes for users are not to pass on something else."""
+    marked = [item for item in session.items if item.get_closest_marker("as_shipped")]
+    if marked and "optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
+        raise pytest.UsageError("Tests marked as_shipped run without XLA_FLAGS: see the Makefile.")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,6 +23,8 @@ from silodp.privacy.keystream import Keystream
 from silodp.privacy.rounded_gaussian import rounded_gaussian
 from silodp.runs import job_of
 
+pytestmark = pytest.mark.as_shipped
+
 PARAMETERS, RECORDS, ROUNDS, RUNS = 21, 40, 300, 16
 SECRET = bytes(range(32))
 
