@@ -6,7 +6,8 @@ Needs the extra `silodp[bench]`; importing this file fails without it.
 # pyright: reportMissingImports=false
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,17 @@ from torch import Tensor, nn
 
 from silodp import Federation
 
-# Opacus's layers take gradients of their weights only; PyTorch remarks on that once a module.
-warnings.filterwarnings("ignore", message="Full backward hook is firing")
+
+@contextmanager
+def _without_remark() -> Iterator[None]:
+    """Opacus's layers take gradients of their weights only; PyTorch remarks on it once a module.
+
+    Around each call, and not once for the process: whoever restores filters (as pytest does after
+    each test) would bring the remark back.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        yield
 
 
 def _squared(outputs: Tensor, y: Tensor) -> Tensor:
@@ -83,14 +93,19 @@ class OpacusLoop:
             for model, _ in self._silos
         ]
 
+    @_without_remark()
     def step(self, number: int, drawn: Tensor) -> None:
         """One private step of a silo on the records `drawn`."""
+        self._step(number, drawn)
+
+    def _step(self, number: int, drawn: Tensor) -> None:
         model, optimiser = self._silos[number]
         outputs = model(self._x[number][drawn])[:, 0]
         self._loss(outputs, self._y[number][drawn]).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
+    @_without_remark()
     def run(self, rounds: int) -> None:
         """Trains so many rounds more."""
         for _ in range(rounds):
@@ -98,7 +113,7 @@ class OpacusLoop:
                 n = len(self._x[number])
                 masks = torch.rand(n // batch, n, generator=self._random) < batch / n
                 for mask in masks:
-                    self.step(number, mask.nonzero()[:, 0])
+                    self._step(number, mask.nonzero()[:, 0])
             self._merge()
 
     @torch.no_grad()
@@ -175,6 +190,7 @@ class OpacusConvNet:
         self._model, self._optimiser = _private(network, lr, clip, noise_multiplier, len(y), random)
         self._loss = nn.CrossEntropyLoss()
 
+    @_without_remark()
     def step(self) -> None:
         """One private step on all the images."""
         self._loss(self._model(self._x), self._y).backward()

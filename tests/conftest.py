@@ -1,5 +1,6 @@
 """What every test needs, and how tests of the command line call it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,14 +14,24 @@ from silodp.cli import app
 def pytest_configure(config):
     """JAX as in a user's process, whichever test comes first and what it imports.
 
-    Programs are shared by all processes of the tests, and by the next time they are run. Before
-    any test is imported: JAX looks only once.
+    Programs are shared by all processes of the tests, and by the next time they are run: the small
+    ones too, of which each process would compile hundreds. Before any test is imported: JAX looks
+    only once.
     """
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("programs"))
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
     from silodp.engines.devices import prepare_jax
 
     prepare_jax()
+    # Tracing makes many small objects that stay: looking through them took a tenth of the time.
+    gc.set_threshold(50_000, 20, 100)
+
+
+def pytest_collection_finish(session):
+    """Tests that hold what XLA makes for users are not to pass on something else."""
+    marked = [item for item in session.items if item.get_closest_marker("as_shipped")]
+    if marked and "optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
+        raise pytest.UsageError("Tests marked as_shipped run without XLA_FLAGS: see the Makefile.")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,6 +32,7 @@ from silodp.privacy.audit.checks import Check
 from silodp.privacy.audit.many_canaries import Bound, Guessed
 from silodp.privacy.audit.watch import Adversary
 
+pytestmark = pytest.mark.as_shipped  # thousands of runs: fast code is worth its wait
 BASE = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 1.0, "method": "local"}
 # All records in every step: the plain Gaussian mechanism, where a fault shows with fewest trials.
 WHOLE = BASE | {"batch_size": 30}
@@ -294,7 +295,7 @@ def test_faults_are_caught(fault, task, trials, sampling, monkeypatch, attack_al
 
 CALL = (
     *("audit", "--data", "synthetic", "--silos", 2, "--method", "local", "--rounds", 2),
-    *("--epsilon", 3, "--delta", 1e-3, "--batch-size", 100),
+    *("--epsilon", 3, "--delta", 1e-3, "--density", 0.3, "--batch-size", 30),
 )
 KEYS = {
     *("silo", "claimed_epsilon", "delta", "lower_bound", "curve_bound", "confidence", "trials"),

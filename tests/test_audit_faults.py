@@ -26,6 +26,7 @@ from silodp.privacy.audit.sensitivity import check_own_noise, check_sensitivity
 from silodp.reporting import Reporter
 from silodp.runs import job_of
 
+pytestmark = pytest.mark.as_shipped  # thousands of runs: fast code is worth its wait
 OPTIONS = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 2.0, "method": "local"}
 OPTIONS |= {"batch_size": 10, "entropy": "os"}
 SEEDS = range(7000, 8000)

@@ -452,7 +452,9 @@ class StopAt(Reporter):
             raise KeyboardInterrupt
 
 
+# What ebmtl keeps in a checkpoint is held in test_ebmtl.
 SHORT = {"silos": 2, "rounds": 8, "evaluate_every": 3, "epsilon": 3.0, "seeds": 2}
+SHORT["method"] = "mrmtl"
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from silodp import convnet
 from silodp.convnet import apply_convnet, clipped_gradient_sum, init_convnet
 from silodp.errors import SilodpError
 
+pytestmark = pytest.mark.as_shipped
+
 
 def cross_entropy(outputs, y):
     return -jnp.take_along_axis(jax.nn.log_softmax(outputs), y[:, None], 1)[:, 0]

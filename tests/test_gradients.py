@@ -8,6 +8,8 @@ import pytest
 from silodp.gradients import clip_factor, generic_clipped_sum
 from silodp.models import get_model
 
+pytestmark = pytest.mark.as_shipped
+
 TASKS = {
     "linear": ("regression", 0),
     "svm": ("binary", 0),

@@ -15,6 +15,8 @@ from silodp.errors import SilodpError
 from silodp.privacy.lattice import lattice_of
 from silodp.whole_sums import CLIP_SLACK
 
+pytestmark = pytest.mark.as_shipped
+
 
 @settings(max_examples=200, deadline=None)
 @given(clip=st.floats(1e-6, 1e6), noise=st.floats(0.02, 1e5), batch=st.integers(1, 10**7))

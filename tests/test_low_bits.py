@@ -24,6 +24,8 @@ from silodp.privacy.rounded_gaussian import rounded_gaussian
 from silodp.privacy.session import free_rounds
 from silodp.runs import job_of
 
+pytestmark = pytest.mark.as_shipped
+
 PARAMETERS, RECORDS, ROUNDS, RUNS = 21, 40, 300, 16
 SECRET = bytes(range(32))
 

@@ -26,6 +26,8 @@ from silodp.privacy.randomness import HostRandom
 from silodp.privacy.release_draws import ReleaseDraws, SiloGroup
 from silodp.runs import job_of
 
+pytestmark = pytest.mark.as_shipped
+
 SECRET = bytes(range(32))
 
 

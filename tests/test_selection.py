@@ -28,6 +28,8 @@ from silodp.privacy.selection import (
 )
 from silodp.subjects import blocks_of, by_subject
 
+pytestmark = pytest.mark.as_shipped
+
 TRIALS = 40_000
 
 

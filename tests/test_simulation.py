@@ -24,8 +24,8 @@ from silodp.privacy.session import free_rounds
 COMMON = {"rounds": 4, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "keep_models": True}
 
 
-def final(**options):
-    return silodp.run(federation=small(), **(COMMON | options))
+def final(sizes=(40, 70, 55), **options):
+    return silodp.run(federation=small(sizes=sizes), **(COMMON | options))
 
 
 def test_zero_noise_and_no_clip_is_plain_sgd():
@@ -105,6 +105,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
 def test_debug_engine_agrees(method, sampling):
     """Silo by silo, without padding, grouping or compiling: the same numbers."""
     options = {"method": method, "sampling": sampling, "epsilon": 5, "rounds": 2, "batch_size": 32}
+    options["sizes"] = (40, 70)  # each size is compiled by itself, operation by operation
     fast = final(**options)
     slow = final(**options, engine="debug")
     assert fast.test["mean"] == pytest.approx(slow.test["mean"], rel=1e-4)
@@ -116,8 +117,9 @@ def test_debug_engine_agrees(method, sampling):
 @pytest.mark.parametrize("task", ["binary", pytest.param("multiclass", marks=pytest.mark.slow)])
 def test_debug_engine_agrees_on_classes(task):
     options = {"method": "mrmtl", "epsilon": 5, "seeds": 1, "rounds": 2, "batch_size": 32}
-    fast = silodp.run(federation=small(task), **options)
-    slow = silodp.run(federation=small(task), engine="debug", **options)
+    federation = small(task, sizes=(40, 70))
+    fast = silodp.run(federation=federation, **options)
+    slow = silodp.run(federation=federation, engine="debug", **options)
     assert fast.test["per_seed"] == slow.test["per_seed"]
 
 

@@ -74,7 +74,12 @@ def by_definition(name, params, records, mask, clip, offset=None):
 
 def training_data(model, records, width=None):
     blocks, y = blocks_of(records, width)
-    return model.prepare(jax.tree.map(jnp.asarray, blocks)), jnp.asarray(y)
+    return jax.jit(model.prepare)(blocks), y
+
+
+def clipped_sum(model, *args):
+    """Compiled as a whole: one operation after the other takes many times as long."""
+    return jax.jit(model.clipped_sum)(*args)
 
 
 # --- blocks
@@ -128,11 +133,10 @@ def test_linear_models_equal_the_definition(name, inside, sizes, d, width):
     features, y = training_data(model, records, width)
     rng = np.random.default_rng(1)
     offset = jnp.asarray(rng.normal(size=params.shape), jnp.float32) if inside else None
-    clipped_sum = jax.jit(model.clipped_sum)
     masks = (np.ones(len(sizes)), np.zeros(len(sizes)), rng.random(len(sizes)) < 0.6)
     for mask, clip in product(masks, (0.3, 2.0, np.inf)):
         mask = np.asarray(mask, np.float32)
-        got = clipped_sum(params, features, y, jnp.asarray(mask), clip, offset)
+        got = clipped_sum(model, params, features, y, mask, clip, offset)
         expected = by_definition(name, params, records, mask, clip, offset)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-5)
 
@@ -151,7 +155,7 @@ def test_the_generic_path_equals_the_fast_one(name, inside):
         as_is = base if microbatch is None else base._replace(linear=False, microbatch=microbatch)
         model = by_subject(as_is)
         features, y = training_data(model, records)
-        sums.append(jax.jit(model.clipped_sum)(params, features, y, mask, 0.7, offset))
+        sums.append(clipped_sum(model, params, features, y, mask, 0.7, offset))
     for other in sums[1:]:
         np.testing.assert_allclose(other, sums[0], rtol=1e-5, atol=1e-6)
 
@@ -170,9 +174,9 @@ def test_subjects_with_one_record_equal_records(name, width, inside):
     mask = jnp.asarray(np.arange(12) % 3 != 0, jnp.float32)
     offset = 0.5 * params if inside else None
     features, y = training_data(model, records, width)
-    got = model.clipped_sum(params, features, y, mask, 0.7, offset)
-    plain = base.prepare(jnp.asarray(records.x))
-    expected = base.clipped_sum(params, plain, jnp.asarray(records.y), mask, 0.7, offset)
+    got = clipped_sum(model, params, features, y, mask, 0.7, offset)
+    plain = jax.jit(base.prepare)(records.x)
+    expected = clipped_sum(base, params, plain, records.y, mask, 0.7, offset)
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -190,7 +194,7 @@ def test_convnets_clip_by_subject(task, inside):
     offset = jax.tree.map(lambda a: 0.1 * a, params) if inside else None
     features, y = training_data(model, records)
     mask = jnp.array([1.0, 0.0, 1.0])
-    got = jax.jit(model.clipped_sum)(params, features, y, mask, 0.4, offset)
+    got = clipped_sum(model, params, features, y, mask, 0.4, offset)
     total = jax.tree.map(np.zeros_like, params)
     for number in (0, 2):
         rows = np.flatnonzero(subject == number)
@@ -215,10 +219,13 @@ def test_one_subject_never_counts_for_more_than_the_clip(name):
     for as_is in (base, base._replace(linear=False)):
         model = by_subject(as_is)
         features, y = training_data(model, records_of(task, RAGGED))
-        clipped_sum = jax.jit(model.clipped_sum)
-        for alone in jnp.eye(len(RAGGED)):
-            total = clipped_sum(params, features, y, alone, 0.3)
+        for alone in np.eye(len(RAGGED), dtype=np.float32):
+            total = clipped_sum(model, params, features, y, alone, 0.3)
             assert np.linalg.norm(total) <= 0.3 * (1 + 1e-5)
+
+
+def losses(model, params, features, y):
+    return jax.jit(lambda p, f, y: model.loss(model.apply(p, f), y))(params, features, y)
 
 
 def unit_direction(params, x):
@@ -246,8 +253,8 @@ def test_padding_reaches_no_model():
     sums = []
     for width in (5, 11):
         features, y = training_data(model, records, width)
-        sums.append(model.clipped_sum(params, features, y, jnp.ones(7), 1.0))
-        assert np.isfinite(model.loss(model.apply(params, features), y)).all()
+        sums.append(clipped_sum(model, params, features, y, jnp.ones(7), 1.0))
+        assert np.isfinite(losses(model, params, features, y)).all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sums))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *sums)
 
@@ -268,21 +275,23 @@ def test_blocks_without_records_add_nothing(kind, inside):
 
     def total(rows):
         padded = {k: np.pad(v, [(0, rows)] + [(0, 0)] * (v.ndim - 1)) for k, v in blocks.items()}
-        features = model.prepare(jax.tree.map(jnp.asarray, padded))
+        features = jax.jit(model.prepare)(padded)
         mask = jnp.ones(len(y) + rows)
-        return model.clipped_sum(params, features, np.pad(y, ((0, rows), (0, 0))), mask, 1, offset)
+        labels = np.pad(y, ((0, rows), (0, 0)))
+        return clipped_sum(model, params, features, labels, mask, 1.0, offset)
 
     for plain, more in zip(jax.tree.leaves(total(0)), jax.tree.leaves(total(4)), strict=True):
         assert np.isfinite(more).all()
         np.testing.assert_allclose(more, plain, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.as_shipped
 def test_a_pull_of_zero_inside_the_clip_changes_nothing_at_all():
     model = by_subject(get_model("linear", "regression", (5,)))
     params = random_params(model)
     features, y = training_data(model, records_of("regression", RAGGED))
-    plain = model.clipped_sum(params, features, y, jnp.ones(7), 0.7)
-    pulled = model.clipped_sum(params, features, y, jnp.ones(7), 0.7, jnp.zeros_like(params))
+    plain = clipped_sum(model, params, features, y, jnp.ones(7), 0.7)
+    pulled = clipped_sum(model, params, features, y, jnp.ones(7), 0.7, jnp.zeros_like(params))
     np.testing.assert_array_equal(plain, pulled)
 
 
@@ -294,10 +303,9 @@ def test_what_the_model_of_subjects_keeps():
     records = records_of("multiclass", RAGGED)
     params = random_params(base)
     features, y = training_data(model, records)
-    outputs = base.predict(params, jnp.asarray(records.x))
-    losses = np.asarray(base.loss(outputs, jnp.asarray(records.y)))
-    means = [losses[records.subject == number].mean() for number in range(len(RAGGED))]
-    np.testing.assert_allclose(model.loss(model.apply(params, features), y), means, rtol=1e-5)
+    by_record = np.asarray(losses(base, params, jax.jit(base.prepare)(records.x), records.y))
+    means = [by_record[records.subject == number].mean() for number in range(len(RAGGED))]
+    np.testing.assert_allclose(losses(model, params, features, y), means, rtol=1e-5)
 
 
 def test_many_silos_at_once():
@@ -310,11 +318,13 @@ def test_many_silos_at_once():
         return np.pad(array, [(0, 7 - len(array))] + [(0, 0)] * (array.ndim - 1))
 
     blocks = [jax.tree.map(padded, blocks_of(records, width=6)) for records in silos]
-    features, y = jax.tree.map(lambda *a: jnp.stack(a), *blocks)
-    features = jax.vmap(model.prepare)(features)
-    sums = jax.vmap(lambda f, label: model.clipped_sum(params, f, label, jnp.ones(7), 0.5))(
-        features, y
-    )
+    features, y = jax.tree.map(lambda *a: np.stack(a), *blocks)
+
+    @jax.vmap
+    def of_silo(features, y):
+        return model.clipped_sum(params, model.prepare(features), y, jnp.ones(7), 0.5)
+
+    sums = jax.jit(of_silo)(features, y)
     for got, records in zip(sums, silos, strict=True):
         expected = by_definition("logistic", params, records, np.ones(records.units), 0.5)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

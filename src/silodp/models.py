@@ -84,7 +84,13 @@ class Model(NamedTuple):
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
-        return self.apply(params, self.prepare(x))
+        return _outputs(self, params, x)
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(model: Model, params: Params, x: Array) -> Array:
+    """One program for each shape of x: each operation by itself would be compiled as well."""
+    return model.apply(params, model.prepare(x))
 
 
 def squared_loss(outputs: Array, y: Array) -> Array:
