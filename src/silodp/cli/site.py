@@ -383,7 +383,8 @@ def _status_table(told: dict[str, Any]) -> Table:
     running = "connected" if told["connected"] else "running" if told["running"] else "not running"
     title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
     title += f"{told['lifetime']:g} ({_shares(told)})"
-    if (again := told["same_again"]) is not None and again["runs"] is not None:
+    again = told["same_again"]
+    if again is not None and again["runs"] is not None and told["given_to"] is None:
         title += f"; one more job like the last takes {again['share']:.0%}, {again['runs']} fit"
     whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
     caption = f"{whose}ledger {safe(told['ledger'])}"

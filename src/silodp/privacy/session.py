@@ -207,12 +207,12 @@ class RunSession:
           ledgers: that are charged; None for an experiment, or a release that no ledger counts.
           silos: names of the silos, where there are no ledgers to name them.
           rounds: of the run.
-          name: of the run; else a new one.
+          name: of the run in the ledgers; else a new one.
         """
         self._ledgers, self._secret = ledgers, b""
         self._looked = time.monotonic()  # when it was last seen to be open
         self._open_at: dict[str, str] = {}  # of each ledger, a head at which the run was open
-        self.name = name or secrets.token_hex(8)
+        self.name = name if ledgers is None else name or secrets.token_hex(8)
         names = list(silos) if ledgers is None else list(ledgers.reservations)
         self.silos = tuple(SiloSession(silo, rounds) for silo in names)
         self._rounds = rounds
