@@ -131,8 +131,8 @@ class SiloSession:
       silo: the name of its ledger.
       rounds: of the run.
       state: see above.
-      charged: blocks of rounds (first, last) that are charged, in their order; rounds that a site
-        missed lie between them.
+      charged: stretches of rounds (first, last) that are charged, in their order; rounds that a
+        site missed lie between them.
     """
 
     silo: str
@@ -147,7 +147,7 @@ class SiloSession:
 
     def covers(self, first: int, last: int) -> bool:
         """Whether all of these rounds are charged."""
-        return all(any(a <= one < b for a, b in self.charged) for one in range(first, last))
+        return first >= last or any(a <= first and last <= b for a, b in self.charged)
 
     @property
     def open(self) -> bool:
@@ -158,8 +158,11 @@ class SiloSession:
         """The next state; what cannot follow is an error of the program."""
         self.check(state, block)
         self.state = state
-        if block is not None:
-            self.charged.append(block)
+        if block is None:
+            return
+        if self.charged and self.charged[-1][1] == block[0]:
+            block = self.charged.pop()[0], block[1]
+        self.charged.append(block)
 
     def check(self, state: State, block: tuple[int, int] | None = None) -> None:
         """Refuses what cannot follow, before anything is written."""
