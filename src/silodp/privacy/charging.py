@@ -172,8 +172,10 @@ def reserve_all(
 
 def charge_all(
     directory: Path, reservations: Mapping[str, Reservation], run: str, first: int, last: int
-) -> None:
+) -> dict[str, str]:
     """Charges rounds first..last of a run; they may be answered once this returns, not before.
+
+    Returns the head of each ledger as it was left.
 
     If the process is killed within, some silos are charged for rounds that were never answered.
     Refused where the run was closed meanwhile: then it must not go on.
@@ -182,7 +184,7 @@ def charge_all(
         silo: {"first": first, "last": last, "of": one.rounds} | _plain(silo, one.cost(first, last))
         for silo, one in reservations.items()
     }
-    _append_all(directory, run, "charge", bodies)
+    return _append_all(directory, run, "charge", bodies)
 
 
 def close_all(directory: Path, silos: Collection[str], run: str, reason: str) -> None:
@@ -287,8 +289,8 @@ def _promises(account: Account, allowance: Allowance) -> tuple[Promise, ...]:
 _NOT_YET = 2**62  # after every entry
 
 
-def _append_all(directory: Path, run: str, kind: str, bodies: Mapping[str, dict]) -> None:
-    """One entry about a run that is open, to each ledger or to none."""
+def _append_all(directory: Path, run: str, kind: str, bodies: Mapping[str, dict]) -> dict[str, str]:
+    """One entry about a run that is open, to each ledger or to none; the heads that these have."""
     _check_name(run)
     with locked(directory, bodies) as ledgers:
         for silo, ledger in ledgers.items():
@@ -300,6 +302,7 @@ def _append_all(directory: Path, run: str, kind: str, bodies: Mapping[str, dict]
         for silo, ledger in ledgers.items():
             ledger.append(kind, run, bodies[silo])
         _commit_all(ledgers, run)
+        return {silo: ledger.head for silo, ledger in ledgers.items()}
 
 
 def _check_lowered(silo: str, account: Account, name: str, run: Run) -> None:

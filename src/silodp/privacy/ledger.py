@@ -89,6 +89,11 @@ class OpenLedger:
         with _refusing(self._path):
             _insert(self._connection, self._last)
 
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, committed or not."""
+        return self._last.hash
+
     def commit(self) -> None:
         """Returns when the entries are on the disk."""
         with _refusing(self._path):

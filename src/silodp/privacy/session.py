@@ -331,7 +331,7 @@ class RunSession:
             if self._ledgers is not None:
                 reservations = self._ledgers.reservations
                 own = {silo.silo: reservations[silo.silo] for silo in silos}
-                charge_all(self._ledgers.directory, own, self.name, *span)
+                self._open_at |= charge_all(self._ledgers.directory, own, self.name, *span)
             for silo in silos:
                 silo.to("charged", span)
         return PaidRounds(first, last, _SESSION, self)

@@ -3,14 +3,21 @@
 No word here or in an answer says anything about a record that was not paid for.
 """
 
+import functools
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any, Literal
 
 import numpy as np
 
 Kind = Literal["join", "train", "finish"]
 Status = Literal["ok", "refused"]
+
+
+@functools.cache
+def own_version() -> str:
+    """Of silodp here; looked up once, because that takes milliseconds."""
+    return metadata.version("silodp")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Request:
     proposal: str
     round: int = 0
     arrays: list[np.ndarray] = field(default_factory=list)
-    version: str = field(default_factory=lambda: version("silodp"))
+    version: str = field(default_factory=own_version)
 
 
 @dataclass(frozen=True)

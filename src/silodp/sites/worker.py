@@ -9,7 +9,6 @@ other noise.
 import logging
 import threading
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +16,7 @@ from silodp.errors import SilodpError
 from silodp.sites.consents import consented
 from silodp.sites.job_at_site import JobAtSite, Refusal
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
-from silodp.sites.protocol import Kind, Reply, Request
+from silodp.sites.protocol import Kind, Reply, Request, own_version
 from silodp.sites.site_files import read_site
 
 _log = logging.getLogger("silodp.site")
@@ -57,10 +56,10 @@ class SiteWorker:
             self._at_work = None
 
     def _answer(self, request: Request) -> Reply:
-        if request.version != version("silodp"):
+        if request.version != own_version():
             raise Refusal(
                 f"the coordinator has silodp {request.version[:40]!r}, this site "
-                f"{version('silodp')!r}: have the same version at all sites"
+                f"{own_version()!r}: have the same version at all sites"
             )
         if request.kind not in get_args(Kind):
             raise Refusal("the request is of no kind that is known")
