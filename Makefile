@@ -38,6 +38,7 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/dev
 	$(BIN)/ruff format .

@@ -12,12 +12,12 @@ from benchmarks import convnets, plain_loop
 from benchmarks.plain_loop import CarefulLoop, PlainLoop
 from benchmarks.workloads import made_up
 from silodp import Federation, get_model
+from silodp.base.progress import Reporter
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
-from silodp.prepare import grid, prepare
 from silodp.privacy.session import free_rounds
-from silodp.reporting import Reporter
-from silodp.runs import job_of
+from silodp.runs.prepare import grid, prepare
+from silodp.runs.run import job_of
 
 TOLERANCE = 1e-4
 _ROUNDS, _LR, _LAM = 3, 0.5, 0.7

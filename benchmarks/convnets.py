@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp import Model, get_model
-from silodp.privacy.randomness import PassSize, as_params, draw_pass
+from silodp.privacy.mechanisms.randomness import PassSize, as_params, draw_pass
 
 SHAPES = {"MNIST": (28, 28, 1), "CIFAR": (32, 32, 3)}
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import silodp
 from benchmarks import machine, workloads
-from silodp.prepare import SWEPT
-from silodp.result import Result
+from silodp.results.result import Result
+from silodp.runs.prepare import SWEPT
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 6.0, 10.0, math.inf)
 LEARNING_RATES = [0.003, 0.01, 0.03, 0.1]

@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import machine
-from silodp.datasets import DataOptions, resolve
-from silodp.datasets.cifar10 import FILES, rows_of, shares_of
-from silodp.datasets.cifar_files import CHANNELS, SIDE, Batch, read_batch
-from silodp.datasets.files import find_file
+from silodp.data.files import find_file
+from silodp.data.formats.cifar import CHANNELS, SIDE, Batch, read_batch
+from silodp.data.registry import DataOptions, resolve
+from silodp.data.sources.cifar10 import FILES, rows_of, shares_of
 
 TIMES = 3
 MEGABYTE = 1024  # of the kilobytes in which the system counts

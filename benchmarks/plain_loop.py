@@ -14,8 +14,8 @@ import numpy as np
 from jax import Array
 
 from silodp import Federation
-from silodp.models import hinge_loss, softmax_loss, squared_loss
-from silodp.privacy.sampling import slots_for
+from silodp.models.model import hinge_loss, softmax_loss, squared_loss
+from silodp.privacy.mechanisms.sampling import slots_for
 
 LOSSES = {"linear": squared_loss, "svm": hinge_loss}
 OVERFLOW = 1e-9  # chance that a drawn batch does not fit; it is then cut

@@ -25,14 +25,14 @@ from dp_accounting.pld import PLDAccountant
 
 import silodp
 from benchmarks import machine
-from silodp.privacy.accounting import epsilon_of
+from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
-from silodp.privacy.charging import Reservation
-from silodp.privacy.selection import selection_event
+from silodp.privacy.ledger.account import Allowance
+from silodp.privacy.ledger.charging import Reservation
+from silodp.privacy.mechanisms.selection import selection_event
+from silodp.privacy.mechanisms.statistics import gaussian_event
+from silodp.privacy.mechanisms.training import training_event
 from silodp.privacy.session import RunLedgers, RunSession
-from silodp.privacy.spending import Allowance
-from silodp.privacy.statistics import gaussian_event
-from silodp.privacy.training import training_event
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Tuning, tuned_event
 

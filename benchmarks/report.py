@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from silodp.baselines import BASELINES
 from silodp.report import report_page
 from silodp.report.gains import gains_by_silo
-from silodp.result import Result, read_result, summary
+from silodp.results.result import Result, read_result, summary
+from silodp.runs.baselines import BASELINES
 
 TIMES = 5
 

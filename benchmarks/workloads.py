@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from silodp import Federation, Records, Silo, SilodpError
-from silodp.choices import Task
-from silodp.datasets import DataOptions, find_file, resolve
+from silodp.config.choices import Task
+from silodp.data.registry import DataOptions, find_file, resolve
 
 SEEDS = 5
 LAMBDAS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)

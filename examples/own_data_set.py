@@ -9,8 +9,9 @@ python examples/own_data_set.py
 import numpy as np
 
 import silodp
-from silodp.datasets import SOURCES, DataOptions, DataSource, Defaults, coins
-from silodp.datasets.split import coin_split
+from silodp.data import coins
+from silodp.data.registry import SOURCES, DataOptions, DataSource, Defaults
+from silodp.data.split import coin_split
 
 
 def read(seed: int, options: DataOptions) -> silodp.Federation:

@@ -10,25 +10,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from silodp.advice import Advice, advise
-    from silodp.errors import SilodpError
-    from silodp.federation import Federation, Records, Silo
-    from silodp.handover.personal_model import PersonalModel, load_model
-    from silodp.learned import draw_learned
+    from silodp.advice.advise import Advice, advise
+    from silodp.audit import Audit, audit
+    from silodp.base.errors import SilodpError
+    from silodp.config.options import RunOptions
+    from silodp.data.federation import Federation, Records, Silo
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
     from silodp.methods.server import Merging
-    from silodp.models import Model, custom_model, get_model
-    from silodp.options import RunOptions
-    from silodp.prepare import Prepared
-    from silodp.privacy.audit import Audit, audit
+    from silodp.models.model import Model, custom_model, get_model
+    from silodp.pictures.learned_picture import draw_learned
+    from silodp.privacy.ledger.account import remaining
+    from silodp.privacy.mechanisms.queries import Queries, Schedule
     from silodp.privacy.policy import Policy
     from silodp.privacy.policy_files import read_policies
-    from silodp.privacy.queries import Queries, Schedule
-    from silodp.privacy.spending import remaining
     from silodp.report import write_report
-    from silodp.result import Result, read_result
-    from silodp.runs import plan, run, sweep
+    from silodp.results.model_export.personal_model import PersonalModel, load_model
+    from silodp.results.result import Result, read_result
+    from silodp.runs.prepare import Prepared
+    from silodp.runs.run import plan, run, sweep
     from silodp.tuning import tune
 
 __all__ = [
@@ -72,38 +72,38 @@ __all__ = [
 # Imported when they are first asked for: whoever needs a part does not wait for JAX, nor a process
 # that only carries messages hold it in memory.
 _PLACES = {
-    "Advice": "silodp.advice",
-    "advise": "silodp.advice",
-    "Audit": "silodp.privacy.audit",
-    "audit": "silodp.privacy.audit",
-    "custom_model": "silodp.models",
+    "Advice": "silodp.advice.advise",
+    "advise": "silodp.advice.advise",
+    "Audit": "silodp.audit",
+    "audit": "silodp.audit",
+    "custom_model": "silodp.models.model",
     "difference": "silodp.methods.base",
-    "draw_learned": "silodp.learned",
-    "Federation": "silodp.federation",
-    "get_model": "silodp.models",
-    "load_model": "silodp.handover.personal_model",
+    "draw_learned": "silodp.pictures.learned_picture",
+    "Federation": "silodp.data.federation",
+    "get_model": "silodp.models.model",
+    "load_model": "silodp.results.model_export.personal_model",
     "Merging": "silodp.methods.server",
     "merging": "silodp.methods.entry",
     "Method": "silodp.methods.base",
     "MethodEntry": "silodp.methods.entry",
-    "Model": "silodp.models",
-    "PersonalModel": "silodp.handover.personal_model",
-    "plan": "silodp.runs",
+    "Model": "silodp.models.model",
+    "PersonalModel": "silodp.results.model_export.personal_model",
+    "plan": "silodp.runs.run",
     "Policy": "silodp.privacy.policy",
-    "Prepared": "silodp.prepare",
-    "Queries": "silodp.privacy.queries",
+    "Prepared": "silodp.runs.prepare",
+    "Queries": "silodp.privacy.mechanisms.queries",
     "read_policies": "silodp.privacy.policy_files",
-    "read_result": "silodp.result",
-    "Records": "silodp.federation",
-    "remaining": "silodp.privacy.spending",
-    "Result": "silodp.result",
-    "run": "silodp.runs",
-    "RunOptions": "silodp.options",
-    "Schedule": "silodp.privacy.queries",
-    "Silo": "silodp.federation",
-    "SilodpError": "silodp.errors",
+    "read_result": "silodp.results.result",
+    "Records": "silodp.data.federation",
+    "remaining": "silodp.privacy.ledger.account",
+    "Result": "silodp.results.result",
+    "run": "silodp.runs.run",
+    "RunOptions": "silodp.config.options",
+    "Schedule": "silodp.privacy.mechanisms.queries",
+    "Silo": "silodp.data.federation",
+    "SilodpError": "silodp.base.errors",
     "Start": "silodp.methods.base",
-    "sweep": "silodp.runs",
+    "sweep": "silodp.runs.run",
     "tune": "silodp.tuning",
     "weighted_mean": "silodp.methods.base",
     "write_report": "silodp.report",

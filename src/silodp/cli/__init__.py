@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from silodp import interrupts
+from silodp.base import signals as interrupts
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands

@@ -16,7 +16,7 @@ from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
-    from silodp.advice import Advice
+    from silodp.advice.advise import Advice
 
 _TITLES = {"local": "local", "fedavg": "FedAvg", "mrmtl": "MR-MTL"}
 # More silos than this are shown in bands.
@@ -53,9 +53,9 @@ def advise(
 
     With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
     """
-    from silodp.advice import advise as ask
-    from silodp.engines.checkpoint import check_writable
-    from silodp.result import write_file
+    from silodp.advice.advise import advise as ask
+    from silodp.base.files import check_writable
+    from silodp.results.result import write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after
@@ -71,7 +71,7 @@ def advise(
         )
         content = advice.as_json()
         if out is not None:
-            from silodp.experiments.advice_picture import draw_advice
+            from silodp.pictures.advice_picture import draw_advice
 
             progress.stage("drawing")
             write_file(out / "advice.json", json.dumps(content, indent=2) + "\n")
@@ -86,7 +86,7 @@ def advise(
 
 
 def _print(advice: "Advice", ledger: Path | None) -> None:
-    from silodp.advice import NOTES
+    from silodp.advice.advise import NOTES
 
     console = answers()
     if len(advice.silos) <= _MOST_ROWS:
@@ -119,7 +119,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _silo_table(rows: Sequence[dict[str, Any]]) -> Table:
-    from silodp.advice import percent
+    from silodp.advice.advise import percent
 
     table = _table("silo", "records", "epsilon", *_TITLES.values(), "lambda", "gain")
     table.add_column("verdict", min_width=12)
@@ -137,7 +137,7 @@ def _silo_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _band_table(rows: Sequence[dict[str, Any]]) -> Table:
-    from silodp.advice import bands, joining, percent
+    from silodp.advice.advise import bands, joining, percent
 
     table = _table("records", "silos", "epsilon", *_TITLES.values(), "lambda", "gain")
     table.add_column("joining", no_wrap=True)
@@ -178,7 +178,7 @@ def _summary(advice: "Advice") -> str:
 
 
 def _lambdas(advice: "Advice") -> str:
-    from silodp.advice import percent
+    from silodp.advice.advise import percent
 
     overall = advice.overall
     lam = overall["lam"]

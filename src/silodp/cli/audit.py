@@ -15,8 +15,8 @@ from silodp.cli.run import note_unused
 from silodp.cli.terminal import answers, errors, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
-    from silodp.privacy.audit import Audit
-    from silodp.privacy.audit.checks import Check
+    from silodp.audit import Audit
+    from silodp.audit.checks import Check
 
 
 class _Progress(LiveProgress):
@@ -49,10 +49,10 @@ def audit(
     Takes the options of `silodp run`. Noise is that of a release, or with --entropy seed that of an
     experiment. Exit code 1 means that a check failed or that the claimed epsilon is broken.
     """
-    from silodp.engines.checkpoint import check_writable
-    from silodp.json_values import plain
-    from silodp.privacy.audit import audit as attack
-    from silodp.result import write_file
+    from silodp.audit import audit as attack
+    from silodp.base.files import check_writable
+    from silodp.base.values import plain
+    from silodp.results.result import write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after
@@ -70,7 +70,7 @@ def audit(
         )
         content = plain(found.as_json())
         if out is not None:
-            from silodp.experiments.audit_picture import draw_audit
+            from silodp.pictures.audit_picture import draw_audit
 
             progress.stage("drawing")
             write_file(out / "audit.json", json.dumps(content, indent=2) + "\n")

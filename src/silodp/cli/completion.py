@@ -6,8 +6,8 @@ Where nothing is offered, shells offer files.
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
-from silodp.choices import DATA_SETS, METHOD_GROUP, METHOD_NAMES, MODEL_NAMES, WARM_STARTS
-from silodp.options import CHOICES
+from silodp.config.choices import DATA_SETS, METHOD_GROUP, METHOD_NAMES, MODEL_NAMES, WARM_STARTS
+from silodp.config.options import CHOICES
 
 Offer = Callable[[], list[str]]
 

@@ -10,16 +10,16 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedCo
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from silodp.base.errors import SilodpError, one_of
 from silodp.cli import completion
 from silodp.cli.options import AsJson, DataDir
 from silodp.cli.terminal import answers, notes, print_json, safe
-from silodp.errors import SilodpError, one_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from silodp.datasets.files import Archive, DataFile, Progress
-    from silodp.datasets.source import DataSource
+    from silodp.data.files import Archive, DataFile, Progress
+    from silodp.data.source import DataSource
 
 
 def list_sources(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -40,8 +40,8 @@ def found_sources(
     data_dir: Path | None = None,
 ) -> "Iterator[tuple[DataSource, dict[DataFile, Path | None]]]":
     """Each data set, with where its files are."""
-    from silodp.datasets import SOURCES
-    from silodp.datasets.files import present
+    from silodp.data.files import present
+    from silodp.data.registry import SOURCES
 
     for source in SOURCES.values():
         yield source, {file: present(source.name, file, data_dir) for file in source.files}
@@ -93,9 +93,9 @@ def get(
     ] = None,
 ) -> None:
     """Downloads the files of a data set and checks them."""
-    from silodp.datasets import SOURCES
-    from silodp.datasets.archives import download_members
-    from silodp.datasets.files import download, download_path
+    from silodp.data.files import download, download_path
+    from silodp.data.formats.archives import download_members
+    from silodp.data.registry import SOURCES
 
     if name not in SOURCES:
         raise SilodpError(f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}.")
@@ -136,7 +136,7 @@ def _on_request(source: "DataSource", what: str) -> SilodpError:
 
 def _by_archive(files: "list[DataFile]") -> "dict[Archive, list[DataFile]]":
     """The files that lie in archives, by archive."""
-    from silodp.datasets.files import Archive
+    from silodp.data.files import Archive
 
     grouped: dict[Archive, list[DataFile]] = {}
     for file in files:
@@ -151,13 +151,7 @@ def _is_there(
     """Whether the file need not be fetched, and says so: it is in the folder asked for (none asked
     for: anywhere), and nothing speaks against it.
     """
-    from silodp.datasets.files import (
-        download_path,
-        has_checksum,
-        has_content,
-        present,
-        present_in,
-    )
+    from silodp.data.files import download_path, has_checksum, has_content, present, present_in
 
     if data_dir is None:
         there = present(source.name, file)
@@ -201,7 +195,7 @@ def _fetched(file: "DataFile", place: Path, archive_checked: bool = False) -> st
 
 
 def _unchecked(place: Path) -> str:
-    from silodp.datasets.files import digest_of
+    from silodp.data.files import digest_of
 
     digest = digest_of(place, "sha256")
     return f"It could not be checked, since no checksum of it is published; its sha256 is {digest}."

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from silodp.choices import DATA_SETS
+from silodp.base.errors import SilodpError
+from silodp.base.text import as_file_name, shown
 from silodp.cli import completion
 from silodp.cli.options import AsJson, takes_data_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe
-from silodp.errors import SilodpError
-from silodp.names import as_file_name, class_name, shown
-from silodp.options import RunOptions
+from silodp.config.choices import DATA_SETS
+from silodp.config.options import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from silodp.data_options import DataOptions
-    from silodp.datasets.source import DataSource, InPaper
-    from silodp.federation import Federation, Records
+    from silodp.config.data_options import DataOptions
+    from silodp.data.federation import Federation, Records
+    from silodp.data.source import DataSource, InPaper
 
 NameOrPath = Annotated[
     str,
@@ -46,7 +46,7 @@ def check(
     given: dict[str, Any], name_or_path: NameOrPath, seed: Seed = 0, as_json: AsJson = False
 ) -> None:
     """Loads a data set as a run would, and shows what a run would see."""
-    from silodp.datasets import resolve
+    from silodp.data.registry import resolve
 
     options = _options(given)
     with _telling("loading data"):
@@ -72,8 +72,8 @@ def show(
 
     Where its files are not here yet, it shows what is known without them.
     """
-    from silodp.datasets import resolve
-    from silodp.engines.checkpoint import check_writable
+    from silodp.base.files import check_writable
+    from silodp.data.registry import resolve
 
     folder = _folder(name_or_path) if out is None else out
     if not no_pictures:
@@ -116,7 +116,7 @@ def show(
 
 def _options(given: dict[str, Any]) -> "DataOptions":
     """The data options, checked as those of a run are."""
-    from silodp.prepare import data_options
+    from silodp.runs.prepare import data_options
 
     return data_options(RunOptions(**given))
 
@@ -137,11 +137,7 @@ def _folder(name_or_path: str) -> Path:
 
 
 def _draw(federation: "Federation", folder: Path) -> list[Path]:
-    from silodp.experiments.data_pictures import (
-        draw_contact_sheet,
-        draw_heterogeneity,
-        holds_images,
-    )
+    from silodp.pictures.data_pictures import draw_contact_sheet, draw_heterogeneity, holds_images
 
     with _telling("drawing"):
         pictures = [draw_heterogeneity(federation, folder / "heterogeneity.png")]
@@ -169,7 +165,7 @@ def _about(source: "DataSource") -> dict[str, Any]:
 
 def _origins(source: "DataSource") -> list[str]:
     """The addresses that files are fetched from, each once."""
-    from silodp.datasets.files import Archive
+    from silodp.data.files import Archive
 
     origins = (file.origin for file in source.files if file.origin is not None)
     return list(dict.fromkeys(o.url if isinstance(o, Archive) else o for o in origins))
@@ -249,7 +245,7 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
     labels, counts = np.unique(records.y, return_counts=True)
     return {
-        class_name(federation, label): int(count)
+        federation.class_name(label): int(count)
         for label, count in zip(labels.tolist(), counts, strict=True)
     }
 

@@ -9,6 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.errors import DataMissingError, SilodpError, one_of
 from silodp.cli import completion
 from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import LiveProgress, SweepProgress
@@ -23,7 +24,6 @@ from silodp.cli.terminal import (
     say_written,
 )
 from silodp.cli.theory import check_trials
-from silodp.errors import DataMissingError, SilodpError, one_of
 from silodp.figures.definition import SCALES, load, names
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def figure(
     check_trials(trials, seed, least=2)
     if accountant not in _ACCOUNTANTS:
         raise SilodpError(f"--accountant is {accountant!r}: choose rdp or best.")
-    from silodp.engines.checkpoint import check_writable
+    from silodp.base.files import check_writable
     from silodp.sweeps.table import TABLE_FILE
 
     if_interrupted(GOES_ON)

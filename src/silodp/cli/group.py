@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from silodp import interrupts
+from silodp.base import signals as interrupts
+from silodp.base.errors import SilodpError
 from silodp.cli import terminal
 from silodp.cli.terminal import safe
-from silodp.errors import SilodpError
 
 DONE, NOT_SO, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes: done; a check says no, or silodp has a bug; what was given is wrong;

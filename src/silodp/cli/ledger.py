@@ -12,13 +12,12 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
+from silodp.base.text import in_cell
 from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
-from silodp.errors import SilodpError
-from silodp.names import in_cell
-from silodp.privacy.chain import COLUMNS, canonical
-from silodp.privacy.entry_words import in_words, standing_notes
-from silodp.privacy.ledger import (
+from silodp.privacy.ledger.chain import COLUMNS, canonical
+from silodp.privacy.ledger.storage import (
     Ledger,
     check_head,
     exists,
@@ -26,11 +25,12 @@ from silodp.privacy.ledger import (
     ledger_paths,
     read_path,
 )
+from silodp.privacy.ledger.words import in_words, standing_notes
 
 if TYPE_CHECKING:
-    from silodp.privacy.lifetime import Lifetime
+    from silodp.privacy.ledger.account import Cost
+    from silodp.privacy.ledger.lifetime import Lifetime
     from silodp.privacy.policy import Policy
-    from silodp.privacy.spending import Cost
 
 app = typer.Typer(
     help="Shows and checks privacy ledgers: what each silo has spent, and what is left.",
@@ -126,7 +126,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Writes out all entries, with the hashes that chain them."""
-    from silodp.result import write_file
+    from silodp.results.result import write_file
 
     ledgers = _ledgers(directory, silo)
     entries = [
@@ -157,7 +157,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     charged, however runs were chosen. Beside the lifetime stands its delta; one more run is one
     like the last: what it would take, and how many of them fit.
     """
-    from silodp.privacy.spending import standing
+    from silodp.privacy.ledger.account import standing
 
     ledgers = _ledgers(directory, silo)
     silos = []
@@ -206,7 +206,7 @@ def close(
 
     From then on no further round of it can be answered, by whichever process.
     """
-    from silodp.privacy.charging import close_everywhere
+    from silodp.privacy.ledger.charging import close_everywhere
 
     silos = [ledger.silo for ledger in _ledgers(directory, silo)]
     closed = close_everywhere(directory, silos, run, reason)
@@ -227,7 +227,7 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copies ledgers while they are in use, each as it is at one moment, and checks the copies."""
-    from silodp.privacy.ledger import backup as copied
+    from silodp.privacy.ledger.storage import backup as copied
 
     told = []
     with _progress("Copying", len(_paths(directory, silo))) as step:
@@ -250,9 +250,9 @@ def convert(directory: Directory, silo: OneSilo = None, as_json: AsJson = False)
     They added runs up as if all had been planned beforehand. What they hold counts in full; from
     then on a filter decides, which holds however runs are chosen.
     """
-    from silodp.privacy.charging import convert as converted
-    from silodp.privacy.ledger import FORMAT
-    from silodp.privacy.spending import account_of, remaining
+    from silodp.privacy.ledger.account import account_of, remaining
+    from silodp.privacy.ledger.charging import convert as converted
+    from silodp.privacy.ledger.storage import FORMAT
 
     old = [one for one in _ledgers(directory, silo) if account_of(one).format != FORMAT]
     if not old:
@@ -293,8 +293,8 @@ def show_summary(
     ledgers: "Sequence[Ledger]", policies: "Sequence[Policy]", where: str, as_json: bool
 ) -> None:
     """What was spent of those ledgers whose policies allow it to be told, without names."""
+    from silodp.privacy.ledger.account import standing, summed_up
     from silodp.privacy.policy import LEDGER_SUMMARY
-    from silodp.privacy.spending import standing, summed_up
 
     chosen = [
         ledger
@@ -334,7 +334,7 @@ def allow(
 
     None of them changes it by itself, unless to a stricter one.
     """
-    from silodp.privacy.charging import allow as allow_from_now
+    from silodp.privacy.ledger.charging import allow as allow_from_now
 
     told = allow_from_now(directory, silo, lifetime_epsilon, lifetime_delta)
     answers().print(
@@ -360,7 +360,7 @@ def _ledgers(directory: Path, silo: str | None) -> list[Ledger]:
 
 def _verdict(path: Path, silo: str | None, head: str | None) -> dict[str, Any]:
     """Whether the ledger is whole and understood; if not, why."""
-    from silodp.privacy.spending import account_of
+    from silodp.privacy.ledger.account import account_of
 
     told: dict[str, Any] = {"silo": silo, "file": path.name, "entries": None, "head": None}
     try:
@@ -379,7 +379,7 @@ def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
 
     Shares are of the lifetime that was in force then.
     """
-    from silodp.privacy import spending
+    from silodp.privacy.ledger import account as spending
 
     rows = []
     account = spending.NEW

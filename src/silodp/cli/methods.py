@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, print_json, safe
-from silodp.errors import SilodpError
 
 if TYPE_CHECKING:
     from silodp.methods.entry import MethodEntry

@@ -9,9 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from silodp.cli import completion
-from silodp.data_options import DataOptions
-from silodp.option_values import HINTS, option_name, option_value, plain_type, read_options_file
-from silodp.options import RunOptions
+from silodp.config.data_options import DataOptions
+from silodp.config.option_values import (
+    HINTS,
+    option_name,
+    option_value,
+    plain_type,
+    read_options_file,
+)
+from silodp.config.options import RunOptions
 
 # Of several commands. Every command has --quiet, --debug and --help besides: see `group`.
 AsJson = Annotated[

@@ -27,13 +27,13 @@ def plan(
 
     Takes the options of `silodp run`. With --ledger, says whether the run would be refused.
     """
-    from silodp.accounts import ledgers_of
-    from silodp.engines.checkpoint import check_writable
-    from silodp.json_values import plain
-    from silodp.planning import describe_plans
-    from silodp.prepare import person_guarantee
-    from silodp.result import write_file
-    from silodp.runs import plan as make_plan
+    from silodp.base.files import check_writable
+    from silodp.base.values import plain
+    from silodp.results.result import write_file
+    from silodp.runs.accounts import ledgers_of
+    from silodp.runs.planning import describe_plans
+    from silodp.runs.prepare import person_guarantee
+    from silodp.runs.run import plan as make_plan
 
     if out is not None:
         check_writable(out)  # before the work, not after
@@ -56,7 +56,7 @@ def plan(
             }
         )
         if out is not None:
-            from silodp.experiments.pictures import draw_spending
+            from silodp.pictures.pictures import draw_spending
 
             progress.stage("drawing")
             write_file(out / "plan.json", json.dumps(content, indent=2) + "\n")

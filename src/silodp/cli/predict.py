@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.terminal import notes, print_json, safe
-from silodp.errors import SilodpError
 
 if TYPE_CHECKING:
-    from silodp.handover.personal_model import PersonalModel, Predictions, Score
+    from silodp.results.model_export.personal_model import PersonalModel, Predictions, Score
 
 ModelFolder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
@@ -34,9 +34,9 @@ def predict(
 
     If the table has the target column, says as well how good the predictions are.
     """
-    from silodp.datasets.table_files import read_table
-    from silodp.handover.personal_model import load_model, unused_columns
-    from silodp.result import write_file
+    from silodp.data.tables.files import read_table
+    from silodp.results.model_export.personal_model import load_model, unused_columns
+    from silodp.results.result import write_file
 
     if out is not None:
         check_out(out, (table, model), overwrite)
@@ -71,7 +71,7 @@ def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
 
 def _csv(model: "PersonalModel", said: "Predictions") -> str:
     """Rows are counted from 1, below the header of the table."""
-    from silodp.names import in_cell, shown
+    from silodp.base.text import in_cell, shown
 
     classes = model.about.preparation.target.classes
     header = ["row", "prediction"]

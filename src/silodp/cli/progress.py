@@ -1,7 +1,7 @@
 """How runs and sweeps go, on the terminal."""
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -13,11 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from silodp.base.progress import Reporter, SweepReporter
 from silodp.cli.terminal import safe
-from silodp.reporting import Reporter, SweepReporter
-
-if TYPE_CHECKING:
-    from silodp.sweeps.chunks import Chunk
 
 
 class _Bar:
@@ -88,11 +85,10 @@ class SweepProgress(_Bar, SweepReporter):
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(safe(name), total=None, note="", left="")
 
-    def swept(self, done: float, total: int, chunk: "Chunk | None") -> None:
+    def swept(self, done: float, total: int, current: str | None) -> None:
         """Runs in the table, or nearly."""
-        if chunk is not None:
-            first = chunk.points[0].options
-            self._about = f"{first.method} on {first.data}"
+        if current is not None:
+            self._about = current
         note = f"{math.floor(done)}/{total} runs, {safe(self._about)}{self._stage}"
         self._progress.update(self._task, completed=done, total=total, note=note, left="left")
 

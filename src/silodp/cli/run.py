@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import (
@@ -20,12 +21,11 @@ from silodp.cli.terminal import (
     safe,
     say_written,
 )
-from silodp.errors import SilodpError
-from silodp.options import RunOptions
+from silodp.config.options import RunOptions
 from silodp.privacy.person_words import person_in_words
 
 if TYPE_CHECKING:
-    from silodp.result import Result
+    from silodp.results.result import Result
 
 _SHOWN = {
     "lam": "lambda",
@@ -59,7 +59,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Trains one method on one data set, privately, over one or more seeds."""
-    from silodp.runs import run as train
+    from silodp.runs.run import run as train
 
     check_out(out, save_models)
     console = notes()
@@ -81,7 +81,7 @@ def run(
         return
     beside = []
     if baselines and out is not None:
-        from silodp.baselines import baselines_of
+        from silodp.runs.baselines import baselines_of
 
         beside = list(baselines_of(out).values())
     print_results([*beside, result])
@@ -100,9 +100,9 @@ def check_out(out: Path | None, save_models: bool) -> None:
 
 def _draw(result: "Result", out: Path, overwrite: bool) -> None:
     """The pictures of a run; those of an overwritten one go, drawn anew or not."""
-    from silodp.experiments.learned_picture import PICTURES
-    from silodp.experiments.pictures import draw_history
-    from silodp.learned import draw_learned, is_summed_up
+    from silodp.pictures.learned_picture import PICTURES, draw_learned
+    from silodp.pictures.pictures import draw_history
+    from silodp.results.learned import is_summed_up
 
     draw_history([result], out / "history.png")
     if overwrite:
@@ -126,8 +126,8 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
 
 def print_results(results: "list[Result]") -> None:
     """One row a result; below it, what was learned, and what epsilon does not cover."""
-    from silodp.learned import sentences
     from silodp.privacy.plan import NOT_PRIVATE
+    from silodp.results.learned import sentences
 
     console = answers()
     metric = results[0].metric
@@ -198,7 +198,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Trains four methods on made-up silos with three different budgets: a picture and a report."""
-    from silodp.experiments.demo import run_demo
+    from silodp.pictures.demo import run_demo
     from silodp.report import write_report
 
     with LiveProgress(notes()) as progress:

@@ -8,11 +8,11 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from silodp.choices import Relation
+from silodp.base.errors import SilodpError
 from silodp.cli import ledger as ledger_commands
 from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
-from silodp.errors import SilodpError
+from silodp.config.choices import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 if TYPE_CHECKING:
@@ -212,8 +212,8 @@ def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> 
 
 def _say_standing(name: str, ledgers: Path, what: str) -> None:
     """What was spent on a source, and what is left."""
-    from silodp.privacy.ledger import exists, ledger_path
-    from silodp.privacy.spending import remaining
+    from silodp.privacy.ledger.account import remaining
+    from silodp.privacy.ledger.storage import exists, ledger_path
 
     spent = "nothing is spent yet"
     if exists(ledgers, name):
@@ -250,9 +250,9 @@ def consent(
 
 
 def _ask(folder: Path, path: Path | None, yes: bool) -> None:
+    from silodp.base.values import plain
     from silodp.cli.plan import print_plan
-    from silodp.json_values import plain
-    from silodp.planning import describe_plans
+    from silodp.runs.planning import describe_plans
     from silodp.sites.consents import consent
     from silodp.sites.findings import check_parts, look_at
     from silodp.sites.job_at_site import ledgers_at_site, plan_of
@@ -426,7 +426,7 @@ def ledger(
     With --summary, only what is spent, reserved and left, which the site may hand to a coordinator
     or an authority if its policy declares "ledger summary" public.
     """
-    from silodp.privacy.ledger import read_ledger
+    from silodp.privacy.ledger.storage import read_ledger
     from silodp.sites.site_files import read_site
 
     config = read_site(folder)

@@ -9,10 +9,10 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import SweepProgress
 from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe
-from silodp.errors import SilodpError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from silodp.names import shown
+from silodp.base.text import shown
 
 
 @dataclass
@@ -82,7 +82,7 @@ def print_json(content: Any) -> None:
     """The answer for a script: one document on standard output."""
     import typer
 
-    from silodp.json_values import plain
+    from silodp.base.values import plain
 
     typer.echo(json.dumps(plain(content), indent=2, allow_nan=False))
 

@@ -9,10 +9,10 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, say_written
-from silodp.errors import SilodpError
 
 _ROWS = {
     "sigma_dp": "sigma_DP",
@@ -67,9 +67,9 @@ def theory(
 
     Lists such as --records 50,200,800 --epsilon 0.25,1,4 give silos numbers of their own.
     """
-    from silodp.engines.checkpoint import check_writable
-    from silodp.json_values import plain
-    from silodp.result import write_file
+    from silodp.base.files import check_writable
+    from silodp.base.values import plain
+    from silodp.results.result import write_file
     from silodp.theory.comparison import compare, simulation_of
     from silodp.theory.setting import make_setting
 
@@ -90,7 +90,7 @@ def theory(
         simulation = simulation_of(setting, trials, seed) if trials else None
         content = plain(compare(setting, simulation))
         if out is not None:
-            from silodp.experiments.theory_picture import draw_theory
+            from silodp.pictures.theory_picture import draw_theory
 
             progress.stage("drawing")
             draw_theory(setting, simulation, out / "theory.png")

@@ -8,14 +8,14 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.run import check_out, note_unused, print_results
 from silodp.cli.terminal import answers, notes, print_json, say_written
-from silodp.errors import SilodpError
 
 if TYPE_CHECKING:
-    from silodp.result import Result
+    from silodp.results.result import Result
 
 
 @takes_run_options
@@ -77,7 +77,7 @@ def tune(
             **given,
         )
     if out is not None:
-        from silodp.experiments.tuning_picture import draw_tuning
+        from silodp.pictures.tuning_picture import draw_tuning
 
         draw_tuning(result, out / "tuning.png")
     if as_json:

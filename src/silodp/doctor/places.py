@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from silodp.cache import cache_dir
+from silodp.base.cache import cache_dir
 from silodp.doctor.findings import Finding
 
 
@@ -32,8 +32,8 @@ def _not_writable(folder: Path) -> str | None:
 
 def check_data(data_dir: Path | None = None) -> Iterator[Finding]:
     """The folders that are looked into, and each data set: found, or how to get it."""
-    from silodp.datasets import SOURCES
-    from silodp.datasets.files import data_folders, present
+    from silodp.data.files import data_folders, present
+    from silodp.data.registry import SOURCES
 
     part = "data"
     for folder in data_folders(data_dir):

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from silodp.errors import SilodpError
-from silodp.handover.files import remove_handovers
-from silodp.result import MODELS_FILE, RESULT_FILE
+from silodp.base.errors import SilodpError
+from silodp.base.files import check_writable, not_writable
 
 CHECKPOINT_FILE = "checkpoint.npz"
 _TEMPORARY = f".{CHECKPOINT_FILE}."
@@ -47,23 +46,18 @@ class Checkpoint(NamedTuple):
     secret: bytes
 
 
-class Place:
-    """The folder of a run: refuses to destroy what is there, keeps the checkpoint."""
+class CheckpointFolder:
+    """The folder that holds the checkpoint of a run."""
 
     def __init__(self, folder: Path, resume: bool = False, overwrite: bool = False):
         """Checks at once, before any work is done, that the folder can be used."""
-        self.folder, self._overwrite, self._fingerprint = folder, overwrite, ""
+        self.folder, self.overwrite, self._fingerprint = folder, overwrite, ""
         self.charge = ""  # the run's name in the silos' ledgers, if it has one
         self.secret = b""  # what its noise comes from, if not a seed
         self._kept = False  # whether a checkpoint of this run is in the folder
         self.models: list[list[np.ndarray]] = []  # of finished parts, if they are kept
         self.learned: list[list[np.ndarray]] = []  # likewise, always
         check_writable(folder)
-        if not overwrite and (folder / RESULT_FILE).exists():
-            raise SilodpError(
-                f"{folder} holds a finished run: choose another --out, or replace it with "
-                "--overwrite."
-            )
         self._found = None if overwrite else load(folder)
         self.replaced = ""  # the name, in the silos' ledgers, of the run that is overwritten
         if overwrite:
@@ -98,16 +92,13 @@ class Place:
         return self._found
 
     def open(self) -> None:
-        """The run starts: the folder is made, and what is to be overwritten goes."""
+        """The run starts: the folder is made, and a checkpoint that is to be overwritten goes."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError:
-            raise _not_writable(self.folder) from None
-        if self._overwrite:
+            raise not_writable(self.folder) from None
+        if self.overwrite:
             self.clear()
-            for name in (RESULT_FILE, MODELS_FILE):
-                (self.folder / name).unlink(missing_ok=True)
-            remove_handovers(self.folder)
 
     def save(
         self, chunk: int, done: int, history: list[np.ndarray], state: list[np.ndarray]
@@ -145,19 +136,6 @@ class Place:
         (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
         for left in self.folder.glob(_TEMPORARY + "*"):
             left.unlink(missing_ok=True)
-
-
-def check_writable(folder: Path) -> None:
-    """Refuses a folder that cannot be written to. Makes nothing: there may be other reasons."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise SilodpError(f"{there} is a file, not a folder: choose another --out.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise _not_writable(folder)
-
-
-def _not_writable(folder: Path) -> SilodpError:
-    return SilodpError(f"Folder {folder} cannot be written to: choose another --out.")
 
 
 def load(folder: Path) -> Checkpoint | None:

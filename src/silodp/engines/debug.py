@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from silodp.base.errors import SilodpError
+from silodp.data.federation import Federation
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_silos
 from silodp.engines.one_silo import (
@@ -25,12 +27,10 @@ from silodp.engines.one_silo import (
     queries_of,
     release_draws_of,
 )
-from silodp.errors import SilodpError
-from silodp.federation import Federation
-from silodp.privacy.randomness import run_key
-from silodp.privacy.release_draws import SiloGroup
+from silodp.privacy.mechanisms.randomness import run_key
+from silodp.privacy.mechanisms.release_draws import SiloGroup
+from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.session import PaidRounds, RunSession
-from silodp.privacy.training import PassShape
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from silodp.cache import cache_dir
+from silodp.base.cache import cache_dir
 
 SECONDS_WORTH_KEEPING = 0.5
 

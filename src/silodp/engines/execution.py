@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from silodp import interrupts
+from silodp.base import signals as interrupts
+from silodp.base.errors import SilodpError
+from silodp.base.progress import Reporter
+from silodp.data.federation import Federation
 from silodp.engines import checkpoint
-from silodp.engines.checkpoint import Checkpoint, Place
+from silodp.engines.checkpoint import Checkpoint, CheckpointFolder
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
-from silodp.errors import SilodpError
-from silodp.federation import Federation
 from silodp.privacy.session import RunSession
-from silodp.reporting import Reporter
 
 # Memory that the records of a part, and the runs of a part, may take. Records are held twice (as
 # they are, and prepared for the model).
@@ -99,7 +99,7 @@ def execute(
     evaluate_every: int,
     engine: str,
     keep_models: bool,
-    place: Place | None,
+    place: CheckpointFolder | None,
     at: Checkpoint | None,
     session: RunSession,
     reporter: Reporter,
@@ -206,7 +206,7 @@ def _train(
     rounds: list[int],
     at: Checkpoint | None,
     histories: list[np.ndarray],
-    place: Place | None,
+    place: CheckpointFolder | None,
     session: RunSession,
     reporter: Reporter,
 ) -> Any:

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.choices import Optimiser, Regulariser, SelectMechanism, SelectScore
+from silodp.config.choices import Optimiser, Regulariser, SelectMechanism, SelectScore
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method, Start
-from silodp.models import Model, mean_score, with_error_as_loss
-from silodp.optimisers import OPTIMISERS
+from silodp.models.model import Model, mean_score, with_error_as_loss
+from silodp.models.optimisers import OPTIMISERS
+from silodp.models.subjects import by_subject
+from silodp.privacy.mechanisms.queries import PassNoise, Schedule, SiloNoise, SiloRecords
+from silodp.privacy.mechanisms.randomness import init_key
+from silodp.privacy.mechanisms.selection import select_privately
+from silodp.privacy.mechanisms.training import PassShape, training_pass
+from silodp.privacy.mechanisms.update_noise import pass_noise
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import PassNoise, Schedule, SiloNoise, SiloRecords
-from silodp.privacy.randomness import init_key
-from silodp.privacy.selection import select_privately
-from silodp.privacy.training import PassShape, training_pass
-from silodp.privacy.update_noise import pass_noise
-from silodp.subjects import by_subject
 
 
 class Setting(NamedTuple):

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from silodp.data.federation import Federation, Records
 from silodp.engines.job import Job, Setting
-from silodp.federation import Federation, Records
-from silodp.privacy.lattice import Lattice, lattice_of
+from silodp.models.subjects import blocks_of, largest_subject
+from silodp.privacy.mechanisms.lattice import Lattice, lattice_of
+from silodp.privacy.mechanisms.queries import SiloNoise, SiloRecords
+from silodp.privacy.mechanisms.release_draws import SiloGroup
+from silodp.privacy.mechanisms.sampling import threshold_of
+from silodp.privacy.mechanisms.selection import sharpness
+from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import SiloNoise, SiloRecords
-from silodp.privacy.release_draws import SiloGroup
-from silodp.privacy.sampling import threshold_of
-from silodp.privacy.selection import sharpness
-from silodp.privacy.training import PassShape
-from silodp.subjects import blocks_of, largest_subject
 
 MOST_GROUPS = 8
 # What a group costs by itself (compiling it, starting its operations), in padded rows of work.

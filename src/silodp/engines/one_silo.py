@@ -12,14 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_data, group_silos, silo_lattice
-from silodp.federation import Federation, Silo
 from silodp.methods.base import Method
-from silodp.models import mean_score
-from silodp.privacy.plan import SiloPlan
-from silodp.privacy.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
-from silodp.privacy.randomness import (
+from silodp.models.model import mean_score
+from silodp.privacy.mechanisms.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
+from silodp.privacy.mechanisms.randomness import (
     PassRandomness,
     draw_pass,
     pass_keys,
@@ -27,9 +26,10 @@ from silodp.privacy.randomness import (
     selection_keys,
     selection_words,
 )
-from silodp.privacy.release_draws import ReleaseDraws, RoundDraws, SiloGroup, host_words
+from silodp.privacy.mechanisms.release_draws import ReleaseDraws, RoundDraws, SiloGroup, host_words
+from silodp.privacy.mechanisms.training import PassShape
+from silodp.privacy.plan import SiloPlan
 from silodp.privacy.session import PaidRounds
-from silodp.privacy.training import PassShape
 
 # What a silo says that keeps the scale of its noise to itself.
 UNTOLD = PassNoise(float("inf"), 0.0, 0.0, 0.0)

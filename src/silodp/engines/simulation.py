@@ -23,15 +23,15 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from silodp.data.federation import Federation
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
 from silodp.engines.one_silo import release_draws_of
 from silodp.engines.programs import Programs
-from silodp.federation import Federation
 from silodp.methods.base import Method
-from silodp.models import Model
-from silodp.privacy.queries import SiloRecords, guarded
-from silodp.privacy.randomness import (
+from silodp.models.model import Model
+from silodp.privacy.mechanisms.queries import SiloRecords, guarded
+from silodp.privacy.mechanisms.randomness import (
     draw_pass,
     draw_passes,
     pass_keys,
@@ -39,9 +39,9 @@ from silodp.privacy.randomness import (
     selection_keys,
     selection_words,
 )
-from silodp.privacy.release_draws import RoundDraws, SiloGroup, host_words
+from silodp.privacy.mechanisms.release_draws import RoundDraws, SiloGroup, host_words
+from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.session import PaidRounds
-from silodp.privacy.training import PassShape
 
 # What the host may draw at once for a release, in bytes; and for so many rounds at most.
 _DRAWN_BYTES = 3.2e7

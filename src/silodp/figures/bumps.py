@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.looks import in_order, label_of, look_of
 from silodp.figures.panels import heading, letter, shown_panels
 from silodp.figures.settings import as_numbers, settings_of
 from silodp.figures.style import budget, draw_band, legend_below, metric_label, scale_metric
+from silodp.pictures.pictures import new_grid
 from silodp.sweeps.settings import best_of, select, values_of, where
 
 _IN_A_ROW = 3

@@ -24,8 +24,8 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any
 
-from silodp.errors import SilodpError, by_closeness, one_of
-from silodp.options import RunOptions
+from silodp.base.errors import SilodpError, by_closeness, one_of
+from silodp.config.options import RunOptions
 
 SCALES = ("paper", "hour", "quick")
 PICTURES = ("bumps", "mask_levels", "overhead", "rounds", "tradeoffs")

@@ -7,8 +7,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
-from silodp.experiments.pictures import COLOURS, new_figure, save_both
 from silodp.figures.figure7 import EPSILON, MEAN_TRIALS, RECORDS, SILOS, Errors, Panel
+from silodp.pictures.pictures import COLOURS, new_figure, save_both
 
 _HETEROGENEITY = ("low", "moderate", "high")
 # Of tuned curves, the cheapest first: from dark to light, which is an order in grey as well.

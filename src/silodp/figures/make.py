@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from silodp.engines.checkpoint import check_writable
-from silodp.errors import DataMissingError
-from silodp.experiments.pictures import save_both
+from silodp.base.errors import DataMissingError
+from silodp.base.files import check_writable
+from silodp.base.progress import SweepReporter
 from silodp.figures.definition import Definition, Panel
 from silodp.figures.settings import settings_of
-from silodp.reporting import SweepReporter
-from silodp.result import write_file
+from silodp.pictures.pictures import save_both
+from silodp.results.result import write_file
 from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import sweep_of
 from silodp.sweeps.settings import options_of

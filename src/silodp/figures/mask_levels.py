@@ -7,12 +7,12 @@ have less in common.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.panels import heading, letter, shown_panels
 from silodp.figures.settings import as_numbers
 from silodp.figures.style import legend_below
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
+from silodp.pictures.pictures import new_grid
 from silodp.sweeps.settings import values_of, where
 
 _LEVEL = "mask_ratio"

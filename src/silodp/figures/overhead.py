@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from silodp.experiments.pictures import new_grid
 from silodp.figures.definition import Definition
 from silodp.figures.looks import in_order, label_of, look_of
 from silodp.figures.panels import letter, shown_panels
 from silodp.figures.settings import as_numbers
 from silodp.figures.style import legend_below, plain_log_ticks
 from silodp.figures.tradeoffs import best_points, draw_tradeoff
+from silodp.pictures.pictures import new_grid
 from silodp.sweeps.settings import select, values_of, where
 
 _NOISE = "noise_multiplier"

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Sequence
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.figures.definition import Definition, Panel
 
 

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.figures.definition import Definition
 from silodp.figures.looks import curve_name
 from silodp.sweeps.settings import at_last_round, best_of, over_seeds, select

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from silodp.experiments.pictures import METRIC_NAMES
+from silodp.pictures.pictures import METRIC_NAMES
 
 _SHOWN = 2.5  # times the least error
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
-from silodp.choices import METHOD_GROUP
-from silodp.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.choices import METHOD_GROUP
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
 from silodp.methods.ebmtl import Choices, ebmtl

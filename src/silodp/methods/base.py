@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from silodp.privacy.queries import Queries, Schedule
+from silodp.privacy.mechanisms.queries import Queries, Schedule
 
 Params = Any
 Server = Any

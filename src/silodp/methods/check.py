@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.methods.base import Method, Start
-from silodp.models import Model
-from silodp.privacy.queries import PassNoise, Queries, Schedule, guarded
+from silodp.models.model import Model
+from silodp.privacy.mechanisms.queries import PassNoise, Queries, Schedule, guarded
 
 _SILOS = 2
 _NO_ARRAY = "no array, but a "

@@ -5,6 +5,10 @@ import jax.numpy as jnp
 
 from silodp.methods.base import choose
 
+# What a method that chooses calls its choices in what it learned: [silos, clusters], 1 where a silo
+# ended.
+CHOSEN = "chosen_clusters"
+
 # How far first models lie apart: so little that updates of silos that trained different ones can
 # still be compared. In standard deviations of the model's own start; of 1 if it starts at zero.
 START_SPREAD = 0.01

@@ -11,7 +11,7 @@ twice the passes do not hurt; else `mrmtl` or `meanpull`.
 
 from silodp.methods.base import Method, difference
 from silodp.methods.server import AVERAGE, Merging
-from silodp.privacy.queries import Schedule
+from silodp.privacy.mechanisms.queries import Schedule
 
 
 def ditto(

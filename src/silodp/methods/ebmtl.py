@@ -26,13 +26,13 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.methods.base import Method, Params, choose, difference, one_pass_a_round
 from silodp.methods.denoising import LEAST_SHARE, coordinate, found, gram, relation, spread
 from silodp.methods.eigenvectors import first_basis, follow, full_sweep
 from silodp.methods.free_tests import Layers, products, score, scores
 from silodp.methods.records_spread import records_so_far, seen_this_round, spread_of_records
-from silodp.privacy.queries import PassNoise
+from silodp.privacy.mechanisms.queries import PassNoise
 
 # How fast a knob follows the free tests: a round moves a log-weight by at most RATE.
 RATE = 0.5

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from silodp.choices import Regulariser
-from silodp.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.choices import Regulariser
 from silodp.methods.base import Method
 from silodp.methods.server import SERVER_OPTIMISERS, Merging
 

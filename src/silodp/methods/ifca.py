@@ -14,13 +14,12 @@ import math
 import jax
 import jax.numpy as jnp
 
-from silodp.cluster_members import CHOSEN
 from silodp.methods.base import Method, add, choose, difference, weighted_mean
-from silodp.methods.clusters import distinct_starts, merge_by_cluster, of_cluster
+from silodp.methods.clusters import CHOSEN, distinct_starts, merge_by_cluster, of_cluster
 from silodp.methods.fedavg import fedavg
 from silodp.methods.parting import alike
 from silodp.methods.server import AVERAGE, Merging
-from silodp.privacy.queries import Schedule
+from silodp.privacy.mechanisms.queries import Schedule
 
 
 def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = AVERAGE) -> Method:

@@ -9,7 +9,7 @@ seen of it count little.
 import jax.numpy as jnp
 from jax import Array
 
-from silodp.privacy.queries import PassNoise
+from silodp.privacy.mechanisms.queries import PassNoise
 
 # What earlier rounds count, a round later.
 MEMORY = 0.97

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from silodp.choices import ServerOptimiser
+from silodp.config.choices import ServerOptimiser
 from silodp.methods.base import Params, weighted_mean
 
 # Learning rate (which may be traced), momentum -> optimiser.

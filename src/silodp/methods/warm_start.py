@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from silodp.methods.base import Method, Start, choose
 from silodp.methods.clusters import merge_by_cluster, number_of, of_cluster
-from silodp.privacy.queries import Queries, Schedule
+from silodp.privacy.mechanisms.queries import Queries, Schedule
 
 
 def warm_start(rounds: int, ifca: Method, then: Method) -> Method:

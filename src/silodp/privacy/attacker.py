@@ -12,7 +12,7 @@ composition theorem for differential privacy. ICML 2015 (theorem 2.1).
 
 import math
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 
 
 def hit_rate(epsilon: float, delta: float, false_alarms: float) -> float:

@@ -21,11 +21,11 @@ import numpy as np
 from dp_accounting import DpEvent, get_epsilon_gaussian, get_sigma_gaussian
 from scipy.optimize import root_scalar
 
-from silodp.cache import cache_dir
-from silodp.choices import Accountant, Relation
-from silodp.errors import SilodpError
-from silodp.privacy.accounting import contenders, epsilon_of
-from silodp.privacy.steps import LEAST_NOISE, describe, sort_key, steps_of, total_spread
+from silodp.base.cache import cache_dir
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Accountant, Relation
+from silodp.privacy.accounting.accountant import contenders, epsilon_of
+from silodp.privacy.accounting.steps import LEAST_NOISE, describe, sort_key, steps_of, total_spread
 
 # What is searched, and its logarithms.
 MOST_NOISE = 1e6

@@ -13,14 +13,14 @@ from typing import Any
 from dp_accounting import ComposedDpEvent, DpEvent, get_sigma_gaussian
 from dp_accounting.dp_event import SelfComposedDpEvent
 
-from silodp.choices import Accountant, Relation, Sampling, SelectMechanism
-from silodp.errors import SilodpError
-from silodp.federation import ExpectedCounts
-from silodp.models import MOST_SCORED
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Accountant, Relation, Sampling, SelectMechanism
+from silodp.data.federation import ExpectedCounts
+from silodp.models.model import MOST_SCORED
+from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
-from silodp.privacy.policy import Policy, check_delta
-from silodp.privacy.queries import PREPARATION, Schedule
-from silodp.privacy.sampling import (
+from silodp.privacy.mechanisms.queries import PREPARATION, Schedule
+from silodp.privacy.mechanisms.sampling import (
     OVERFLOW_SHARE,
     Draw,
     charged_rate,
@@ -28,10 +28,10 @@ from silodp.privacy.sampling import (
     overflow_chance,
     slots_for,
 )
-from silodp.privacy.selection import selection_event
-from silodp.privacy.statistics import gaussian_event
-from silodp.privacy.steps import moved_by
-from silodp.privacy.training import training_event
+from silodp.privacy.mechanisms.selection import selection_event
+from silodp.privacy.mechanisms.statistics import gaussian_event
+from silodp.privacy.mechanisms.training import training_event
+from silodp.privacy.policy import Policy, check_delta
 from silodp.privacy.tuning import Tuning, most_trials, score_event, tuned_event
 
 # Of epsilon: scores then diverge less than training everywhere, and training gets the rest.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, get_args
 
-from silodp.choices import LifetimeFilter, Relation
-from silodp.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.choices import LifetimeFilter, Relation
 
 RECORD_COUNT = "record count"
 PUBLIC = (RECORD_COUNT, "feature bounds", "label range", "class list")

@@ -25,7 +25,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.privacy.policy import FIELDS, REQUIRED, Policy, checked
 
 _DEFAULT = "default"

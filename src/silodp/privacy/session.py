@@ -25,10 +25,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from silodp.choices import Entropy
-from silodp.errors import SilodpError
-from silodp.federation import Silo
-from silodp.privacy.charging import (
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Entropy
+from silodp.data.federation import Silo
+from silodp.privacy.ledger.account import Allowance, RunClosedError
+from silodp.privacy.ledger.charging import (
     Reservation,
     charge_all,
     close_all,
@@ -37,11 +38,10 @@ from silodp.privacy.charging import (
     run_of,
     would_exceed,
 )
-from silodp.privacy.ledger import head_of
-from silodp.privacy.queries import PREPARATION
-from silodp.privacy.randomness import HostRandom, new_secret
-from silodp.privacy.spending import Allowance, RunClosedError
-from silodp.privacy.statistics import noisy_metric
+from silodp.privacy.ledger.storage import head_of
+from silodp.privacy.mechanisms.queries import PREPARATION
+from silodp.privacy.mechanisms.randomness import HostRandom, new_secret
+from silodp.privacy.mechanisms.statistics import noisy_metric
 
 State = Literal["new", "reserved", "charged", "closed"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import root_scalar
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 
 _LEAST_SHAPE = -0.999
 

@@ -20,8 +20,8 @@ from typing import Literal
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
-from silodp.errors import SilodpError
-from silodp.privacy.events import EitherDpEvent
+from silodp.base.errors import SilodpError
+from silodp.privacy.accounting.events import EitherDpEvent
 from silodp.privacy.trials import Trials
 
 MOST_TRIALS = 20_000

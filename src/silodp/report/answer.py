@@ -4,15 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.baselines import BASELINES, NAMES
+from silodp.base.text import shown
 from silodp.figures.looks import Look, look_of
-from silodp.names import shown
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
 from silodp.report.gains import CHANCE, Gain, gains_by_silo, overall
 from silodp.report.inputs import Run
 from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
-from silodp.result import AT_SITES, Result
+from silodp.results.result import AT_SITES, Result
+from silodp.runs.baselines import BASELINES, NAMES
 
 WHAT = NAMES
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silodp.errors import SilodpError
-from silodp.learned import is_summed_up
-from silodp.result import Result
+from silodp.base.errors import SilodpError
+from silodp.results.learned import is_summed_up
+from silodp.results.result import Result
 
 LARGEST = 1e100  # that is drawn: sums and squares of such numbers are still finite
 NUMBER, WHOLE, TEXT = "a finite number", "a whole number of at least 0", "text"

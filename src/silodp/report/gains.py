@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from silodp.result import Result
+from silodp.results.result import Result
 
 CHANCE = 0.05  # with which what is no difference at all is called clear
 _LEAST_SEEDS = 3  # for a standard error that means anything

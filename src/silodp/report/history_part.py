@@ -2,7 +2,6 @@
 
 import math
 
-from silodp.baselines import BASELINES
 from silodp.report import answer, charts
 from silodp.report.answer import method_name
 from silodp.report.drawing import Line, Point
@@ -12,7 +11,8 @@ from silodp.report.numbers import (
     measured,
     plus_minus,
 )
-from silodp.result import Result
+from silodp.results.result import Result
+from silodp.runs.baselines import BASELINES
 
 
 def history_part(run: Run) -> Html:

@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterable
 from typing import Any
 
-from silodp.names import shown
+from silodp.base.text import shown
 
 _EMPTY = frozenset({"meta", "img", "br", "input", "path", "rect", "line", "circle", "polygon"})
 

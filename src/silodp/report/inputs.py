@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silodp.baselines import BASELINES, BASELINES_FOLDER, baselines_of
-from silodp.data_options import DataOptions
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
+from silodp.config.data_options import DataOptions
 from silodp.report.checks import LARGEST, METRICS, checked
-from silodp.result import RESULT_FILE, Result, read_result
+from silodp.results.result import RESULT_FILE, Result, read_result
+from silodp.runs.baselines import BASELINES, BASELINES_FOLDER, baselines_of
 from silodp.sweeps.table import TABLE_FILE
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.errors import SilodpError
-from silodp.names import shown
-from silodp.privacy import spending
-from silodp.privacy.entry_words import about_in_words, in_words
-from silodp.privacy.ledger import Ledger, ledger_paths, read_path
+from silodp.base.errors import SilodpError
+from silodp.base.text import shown
+from silodp.privacy.ledger import account as spending
+from silodp.privacy.ledger.storage import Ledger, ledger_paths, read_path
+from silodp.privacy.ledger.words import about_in_words, in_words
 from silodp.report import meaning, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import budget, count, percent, small

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from silodp.base.progress_file import PROGRESS_FILE
+from silodp.base.text import shown
 from silodp.figures.looks import BLUE, Look, look_of
-from silodp.names import shown
-from silodp.progress_file import PROGRESS_FILE
 from silodp.report import charts, drawing, silo_charts
 from silodp.report.checks import AMOUNT, NUMBER, TEXT, fits
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import found_in
 from silodp.report.numbers import budget, count, duration, small
 from silodp.report.tables import folded
-from silodp.result import RESULT_FILE
+from silodp.results.result import RESULT_FILE
 
 _SILENT = 30.0  # seconds without a word, after which a process may be gone
 _FEW = 12  # silos whose budgets are shown at once

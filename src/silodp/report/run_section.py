@@ -2,8 +2,7 @@
 
 import math
 
-from silodp.baselines import BASELINES
-from silodp.names import shown
+from silodp.base.text import shown
 from silodp.report import answer
 from silodp.report.answer import WHAT, method_name
 from silodp.report.gains import Gain, overall
@@ -21,7 +20,8 @@ from silodp.report.privacy_part import Left, privacy_part
 from silodp.report.relations import relations_of
 from silodp.report.settings_part import settings_part
 from silodp.report.silos_part import silos_part
-from silodp.result import Result
+from silodp.results.result import Result
+from silodp.runs.baselines import BASELINES
 
 
 def run_section(run: Run, number: int, left: Left | None) -> Html:

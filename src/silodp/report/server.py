@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.report.html import Html, tag
 from silodp.report.inputs import found_in
 from silodp.report.live import live_part

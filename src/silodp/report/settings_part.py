@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from silodp.options import RunOptions
+from silodp.config.options import RunOptions
 from silodp.report import tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import (
     duration,
 )
 from silodp.report.tables import folded
-from silodp.result import AT_SITES, FROM_PYTHON, Result
+from silodp.results.result import AT_SITES, FROM_PYTHON, Result
 
 
 def settings_part(result: Result) -> Html:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from silodp.base.text import shown
 from silodp.figures.looks import Look
-from silodp.names import shown
 from silodp.report import drawing
 from silodp.report.charts import METRIC_NAMES, figure, in_frame
 from silodp.report.drawing import Frame, Scale, both_widths, svg, words

@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.baselines import BASELINES
-from silodp.names import shown
+from silodp.base.text import shown
 from silodp.report import answer, charts, silo_charts, tables
 from silodp.report.answer import WHAT, method_name
 from silodp.report.drawing import colour_of
@@ -20,7 +19,8 @@ from silodp.report.numbers import (
     plus_minus,
 )
 from silodp.report.tables import Cell, folded
-from silodp.result import Result
+from silodp.results.result import Result
+from silodp.runs.baselines import BASELINES
 
 
 def silos_part(run: Run) -> Html:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from silodp.base.text import shown
 from silodp.figures.looks import curve_name, in_order, look_of
-from silodp.names import shown
 from silodp.report import charts, tables
 from silodp.report.drawing import Line, Point, name_of
 from silodp.report.html import Html, joined, tag

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from silodp.baselines import BASELINES
-from silodp.errors import SilodpError
-from silodp.names import shown
+from silodp.base.errors import SilodpError
+from silodp.base.text import shown
 from silodp.report.html import Html
 from silodp.report.inputs import Run, SweepTable, read_inputs
 from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
@@ -15,7 +14,8 @@ from silodp.report.numbers import count
 from silodp.report.page import GENERATOR, Part, page
 from silodp.report.run_section import name_of_run, run_section
 from silodp.report.sweep_section import runs_section, sweep_section
-from silodp.result import write_file
+from silodp.results.result import write_file
+from silodp.runs.baselines import BASELINES
 
 MOST_RUNS = 20  # in full; of more, the table of all is what one reads
 Progress = Callable[[str, int, int], None]

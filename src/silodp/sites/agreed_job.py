@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.datasets.tables import defaults_of
+from silodp.base.progress import Reporter
+from silodp.data.federation import Federation
+from silodp.data.tables.table import defaults_of
 from silodp.engines.job import Job
-from silodp.federation import Federation
 from silodp.methods.base import Method
-from silodp.prepare import Loaded, Prepared, prepare_loaded
+from silodp.privacy.mechanisms.randomness import run_key
 from silodp.privacy.policy import Policy
-from silodp.privacy.randomness import run_key
-from silodp.reporting import Reporter
-from silodp.runs import job_of
+from silodp.runs.prepare import Loaded, Prepared, prepare_loaded
+from silodp.runs.run import job_of
 from silodp.sites.agreed_schema import example
 from silodp.sites.proposal import Proposal
 

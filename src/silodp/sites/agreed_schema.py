@@ -23,13 +23,13 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from silodp.choices import Task
-from silodp.datasets.by_value import LARGEST
-from silodp.datasets.schema import Schema, checked_schema, known_keys
-from silodp.datasets.source import DataOptions
-from silodp.datasets.tables import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
-from silodp.errors import SilodpError, one_of
-from silodp.federation import Federation
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.choices import Task
+from silodp.data.federation import Federation
+from silodp.data.source import DataOptions
+from silodp.data.tables.by_value import LARGEST
+from silodp.data.tables.schema import Schema, checked_schema, known_keys
+from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),

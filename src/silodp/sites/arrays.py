@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 
+from silodp.base.errors import SilodpError
 from silodp.engines.one_silo import UNTOLD
-from silodp.errors import SilodpError
-from silodp.privacy.queries import PassNoise
+from silodp.privacy.mechanisms.queries import PassNoise
 
 # A site that keeps the scale of its noise to itself says infinity here, and nowhere else.
 _MAY_BE_INFINITE = {

@@ -11,8 +11,8 @@ from urllib.parse import quote, quote_plus
 
 import pandas as pd
 
-from silodp.datasets.table_files import checked_names
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
+from silodp.data.tables.files import checked_names
 
 _HIDDEN = "***"
 # What a url's options are called that hold something secret.

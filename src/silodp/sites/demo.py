@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from silodp.errors import SilodpError
-from silodp.privacy.ledger import read_ledger
+from silodp.base.errors import SilodpError
+from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.policy import Policy
-from silodp.result import read_result, write_file
-from silodp.runs import run
+from silodp.results.result import read_result, write_file
+from silodp.runs.run import run
 from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation
 from silodp.sites.flare.processes import (

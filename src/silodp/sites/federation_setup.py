@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from silodp.errors import SilodpError
-from silodp.progress_file import PROGRESS_FILE
+from silodp.base.errors import SilodpError
+from silodp.base.progress_file import PROGRESS_FILE
 from silodp.sites.coordinator import STATE
 from silodp.sites.flare.hardening import harden_server
 from silodp.sites.flare.kits import PROPOSAL_FILE, make_kits

@@ -9,12 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from silodp.datasets.by_value import MISSING, UNLISTED, is_missing, name_of, numbers_of, places_of
-from silodp.datasets.columns import NO_LEVEL, Column
-from silodp.datasets.table_files import values_of
-from silodp.datasets.tables import Table, table_of_frames, usable_rows
-from silodp.errors import SilodpError
-from silodp.federation import Federation
+from silodp.base.errors import SilodpError
+from silodp.data.federation import Federation
+from silodp.data.tables.by_value import (
+    MISSING,
+    UNLISTED,
+    is_missing,
+    name_of,
+    numbers_of,
+    places_of,
+)
+from silodp.data.tables.columns import NO_LEVEL, Column
+from silodp.data.tables.files import values_of
+from silodp.data.tables.table import Table, table_of_frames, usable_rows
 from silodp.sites.agreed_schema import AgreedSchema, table_options
 from silodp.sites.site_data import DataAtSite, read_records
 

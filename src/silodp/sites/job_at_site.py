@@ -18,23 +18,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.accounts import ledgers_of
+from silodp.base.errors import SilodpError
+from silodp.base.progress_file import PROGRESS_FILE
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
 from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
-from silodp.errors import SilodpError
-from silodp.prepare import Prepared
-from silodp.privacy.charging import BudgetSpentError, run_of
-from silodp.privacy.ledger import exists, read_ledger
-from silodp.privacy.queries import PREPARATION
-from silodp.privacy.randomness import new_secret
+from silodp.privacy.ledger.account import Run, RunClosedError, account_of
+from silodp.privacy.ledger.charging import BudgetSpentError, run_of
+from silodp.privacy.ledger.storage import exists, read_ledger
+from silodp.privacy.mechanisms.queries import PREPARATION
+from silodp.privacy.mechanisms.randomness import new_secret
 from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession, give_back
-from silodp.privacy.spending import Run, RunClosedError, account_of
-from silodp.progress_file import PROGRESS_FILE
-from silodp.result import AT_SITES, write_file
-from silodp.run_results import result_of
+from silodp.results.result import AT_SITES, write_file
+from silodp.runs.accounts import ledgers_of
+from silodp.runs.prepare import Prepared
+from silodp.runs.run_results import result_of
+from silodp.runs.training_run import standardised
 from silodp.sites.agreed_job import first_key, job_among, prepared_for, told_like
 from silodp.sites.arrays import OTHER_VERSION, tree_of
 from silodp.sites.proposal import Proposal, is_job_of
@@ -43,7 +44,6 @@ from silodp.sites.site_data import load_records
 from silodp.sites.site_files import SiteConfig
 from silodp.sites.sources import check_claimed
 from silodp.sites.state_file import load_state, save_state
-from silodp.training_run import standardised
 
 STATE, RESULTS = "state", "results"
 STATE_FILE = "state.npz"

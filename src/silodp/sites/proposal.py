@@ -37,12 +37,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from silodp.datasets.tables import defaults_of
-from silodp.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.options import RunOptions
+from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
-from silodp.models import MODELS
-from silodp.options import RunOptions
-from silodp.prepare import filled
+from silodp.models.model import MODELS
+from silodp.runs.prepare import filled
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 
 # The options of a run that all sites must have in common. Budgets, records and seeds are a site's

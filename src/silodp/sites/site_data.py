@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silodp.datasets.schema import known_keys
-from silodp.datasets.split import check_seed, check_test_fraction
-from silodp.datasets.table_files import values_of
-from silodp.datasets.table_values import StoredTable, read_values
-from silodp.datasets.tables import split_and_scale, table_of_frames
-from silodp.errors import SilodpError, by_closeness
-from silodp.federation import Federation, Records
+from silodp.base.errors import SilodpError, by_closeness
+from silodp.data.federation import Federation, Records
+from silodp.data.split import check_seed, check_test_fraction
+from silodp.data.tables.files import values_of
+from silodp.data.tables.schema import known_keys
+from silodp.data.tables.table import split_and_scale, table_of_frames
+from silodp.data.tables.values import StoredTable, read_values
 from silodp.sites.agreed_schema import AgreedSchema, table_options
 from silodp.sites.database import read_query
 

@@ -35,10 +35,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from silodp.datasets.schema import known_keys
-from silodp.datasets.split import check_seed, check_test_fraction
-from silodp.datasets.tables import DEFAULT_TEST_FRACTION
-from silodp.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, one_of
+from silodp.data.split import check_seed, check_test_fraction
+from silodp.data.tables.schema import known_keys
+from silodp.data.tables.table import DEFAULT_TEST_FRACTION
 from silodp.privacy.policy import FIELDS, REQUIRED, Policy
 from silodp.sites.site_data import DATA_KEYS, DataAtSite, data_at_site
 

@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silodp.datasets.tables import DEFAULT_TEST_FRACTION
-from silodp.errors import SilodpError
-from silodp.handover.files import folder_of
-from silodp.json_values import plain
-from silodp.privacy.ledger import exists, ledger_path, read_ledger
+from silodp.base.errors import SilodpError
+from silodp.base.progress_file import PROGRESS_FILE
+from silodp.base.values import plain
+from silodp.data.tables.table import DEFAULT_TEST_FRACTION
+from silodp.privacy.ledger.account import Run, account_of, remaining
+from silodp.privacy.ledger.storage import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
-from silodp.privacy.spending import Run, account_of, remaining
-from silodp.progress_file import PROGRESS_FILE
-from silodp.result import RESULT_FILE, read_result
+from silodp.results.model_export.files import folder_of
+from silodp.results.result import RESULT_FILE, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
 from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
 from silodp.sites.job_at_site import RESULTS, STATE

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from silodp.errors import SilodpError
-from silodp.names import as_file_name
-from silodp.privacy.ledger import exists
-from silodp.result import write_file
+from silodp.base.errors import SilodpError
+from silodp.base.text import as_file_name
+from silodp.privacy.ledger.storage import exists
+from silodp.results.result import write_file
 from silodp.sites.database import identity_of_database
 from silodp.sites.site_data import DataAtSite, url_of
 from silodp.sites.site_files import SiteConfig

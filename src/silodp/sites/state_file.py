@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from silodp.errors import SilodpError
-from silodp.result import write_file
+from silodp.base.errors import SilodpError
+from silodp.results.result import write_file
 
 
 def save_state(

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import get_args
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.consents import consented
 from silodp.sites.job_at_site import JobAtSite, Refusal
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from silodp.json_values import plain
-from silodp.result import versions, write_file
+from silodp.base.values import plain
+from silodp.results.result import versions, write_file
 from silodp.sweeps.best import TUNING_NOTE
 from silodp.sweeps.grid import Sweep
 from silodp.sweeps.named_files import check_unchanged, digests_of

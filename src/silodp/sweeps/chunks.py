@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from silodp import datasets
+from silodp.config.options import RunOptions
+from silodp.data import registry as datasets
 from silodp.engines.execution import MOST_SETTINGS
-from silodp.models import is_heavy
-from silodp.options import RunOptions
-from silodp.prepare import SWEPT, data_options
+from silodp.models.model import is_heavy
+from silodp.runs.prepare import SWEPT, data_options
 from silodp.sweeps.grid import Point
 
 
@@ -19,6 +19,12 @@ class Chunk(NamedTuple):
 
     points: tuple[Point, ...]
     seeds: range
+
+    @property
+    def title(self) -> str:
+        """What is trained, in a few words."""
+        first = self.points[0].options
+        return f"{first.method} on {first.data}"
 
     @property
     def runs(self) -> int:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from silodp.errors import SilodpError
-from silodp.json_values import plain
+from silodp.base.errors import SilodpError
+from silodp.base.values import plain
+from silodp.config.option_values import option_name, option_value, read_options_file
+from silodp.config.options import RunOptions
 from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.option_values import option_name, option_value, read_options_file
-from silodp.options import RunOptions
 
 _DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
 # They say which seeds, or where things are kept: not what a run is.

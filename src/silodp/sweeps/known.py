@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.result import versions
+from silodp.results.result import versions
 from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import Point, Sweep
 from silodp.sweeps.settings import at_last_round, select

@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
-from silodp.datasets import SOURCES
-from silodp.errors import SilodpError
-from silodp.options import RunOptions
+from silodp.base.errors import SilodpError
+from silodp.config.options import RunOptions
+from silodp.data.registry import SOURCES
 from silodp.sweeps.grid import Sweep
 
 

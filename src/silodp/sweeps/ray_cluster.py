@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from silodp.base.errors import SilodpError
+from silodp.base.progress import Reporter
 from silodp.engines.devices import prepare_jax
 from silodp.engines.programs import Programs
-from silodp.errors import SilodpError
-from silodp.prepare import Loaded
-from silodp.reporting import Reporter
-from silodp.result import versions
+from silodp.results.result import versions
+from silodp.runs.prepare import Loaded
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.grid import Sweep
 from silodp.sweeps.ray_connection import Connection, connected, one_line

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, TextIO
 from urllib.parse import urlsplit
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 
 # Ray itself tries for many minutes to reach a cluster that is not there.
 SECONDS_TO_ANSWER = 30

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from silodp.errors import SilodpError
-from silodp.options import RunOptions
+from silodp.base.errors import SilodpError
+from silodp.config.options import RunOptions
 from silodp.sweeps.chunks import Chunk
 from silodp.sweeps.named_files import paths_of
 from silodp.sweeps.table import Row

@@ -7,11 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silodp.engines.checkpoint import Place, check_writable
+from silodp.base.errors import SilodpError
+from silodp.base.files import check_writable
+from silodp.base.progress import Reporter, SweepReporter
+from silodp.base.progress_file import kept_progress
 from silodp.engines.programs import Programs
-from silodp.errors import SilodpError
-from silodp.progress_file import kept_progress
-from silodp.reporting import Reporter, SweepReporter
+from silodp.runs.run_folder import RunFolder
 from silodp.sweeps.about import ABOUT_FILE, About
 from silodp.sweeps.chunks import Chunk, make_chunks
 from silodp.sweeps.grid import Sweep
@@ -108,7 +109,7 @@ def _trained(
     programs = Programs()
     for chunk in chunks:
         watch = _Within(reporter, done, sweep.runs, chunk)
-        place = Place(_folder(out, chunk), resume=True)
+        place = RunFolder(_folder(out, chunk), resume=True)
         with naming(chunk):
             loaded = loader.loaded(chunk, watch)
             rows = train_chunk(chunk, loaded, sweep.columns, sweep.history, place, watch, programs)
@@ -121,7 +122,7 @@ class _Within(Reporter):
 
     def __init__(self, reporter: SweepReporter, done: int, total: int, chunk: Chunk):
         self._reporter, self._done, self._total, self._chunk = reporter, done, total, chunk
-        reporter.swept(done, total, chunk)
+        reporter.swept(done, total, chunk.title)
 
     def stage(self, name: str) -> None:
         """Passed on."""
@@ -135,7 +136,7 @@ class _Within(Reporter):
         """Passed on; a share of the chunk is done."""
         self._reporter.trained(done, total, metric)
         so_far = self._done + self._chunk.runs * done / total
-        self._reporter.swept(so_far, self._total, self._chunk)
+        self._reporter.swept(so_far, self._total, self._chunk.title)
 
 
 def _folder(out: Path, chunk: Chunk) -> Path:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from silodp.errors import SilodpError
-from silodp.result import write_file
+from silodp.base.errors import SilodpError
+from silodp.results.result import write_file
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,17 +5,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from silodp.engines.checkpoint import Place
+from silodp.base.errors import DataMissingError, SilodpError
+from silodp.base.progress import Reporter
 from silodp.engines.programs import Programs
-from silodp.errors import DataMissingError, SilodpError
 from silodp.methods import METHOD_OPTIONS
-from silodp.prepare import Loaded, Prepared, load, prepare_loaded
-from silodp.reporting import Reporter
-from silodp.run_results import over_silos
-from silodp.runs import metrics_of, train
+from silodp.runs.prepare import Loaded, Prepared, load, prepare_loaded
+from silodp.runs.run import metrics_of, train
+from silodp.runs.run_folder import RunFolder
+from silodp.runs.run_results import over_silos
+from silodp.runs.training_run import TrainingRun, Watch
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.table import Row
-from silodp.training_run import TrainingRun, Watch
 
 
 class Loader:
@@ -68,7 +68,7 @@ def train_chunk(
     loaded: Loaded,
     columns: Sequence[str],
     history: bool,
-    place: Place | None,
+    place: RunFolder | None,
     reporter: Reporter,
     programs: Programs | None = None,
 ) -> list[Row]:

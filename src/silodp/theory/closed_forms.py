@@ -10,7 +10,7 @@ import math
 import numpy as np
 from dp_accounting import get_sigma_gaussian
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 
 Numbers = float | np.ndarray
 

@@ -7,7 +7,7 @@ post-processing of released means: the budget stays whole for the release itself
 
 import numpy as np
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.theory.closed_forms import Numbers
 from silodp.theory.silos import lambda_stars
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.theory.closed_forms import local_variance, sigma_dp
 
 # Beyond these, nothing is said that is not said within, and rounding would say the rest.

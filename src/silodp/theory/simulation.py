@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.theory.closed_forms import Numbers, minimiser
 
 # Records held at once, in so many numbers of 8 bytes; a block is one trial at least.

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from dp_accounting import get_sigma_gaussian
 
-from silodp.models import Model
-from silodp.options import RunOptions
-from silodp.prepare import Loaded, prepare_loaded
+from silodp.config.options import RunOptions
+from silodp.models.model import Model
+from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.plan import SCORE_SHARE, SiloPlan
-from silodp.privacy.steps import moved_by
 from silodp.privacy.tuning import Tuning
-from silodp.result import summary
-from silodp.run_results import over_silos
-from silodp.runs import job_of
-from silodp.training_run import TrainingRun, Watch
+from silodp.results.result import summary
+from silodp.runs.prepare import Loaded, prepare_loaded
+from silodp.runs.run import job_of
+from silodp.runs.run_results import over_silos
+from silodp.runs.training_run import TrainingRun, Watch
 from silodp.tuning.costs import naive_noise
 from silodp.tuning.search import best_tries, evaluated, picked, points_of, setting_of
 

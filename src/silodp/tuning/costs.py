@@ -9,11 +9,11 @@ import numpy as np
 from dp_accounting import DpEvent
 from dp_accounting.dp_event import SelfComposedDpEvent
 
-from silodp.planning import by_budget
-from silodp.prepare import Prepared, plans_of
-from silodp.privacy.accounting import epsilon_of
+from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.plan import SiloPlan
+from silodp.runs.planning import by_budget
+from silodp.runs.prepare import Prepared, plans_of
 
 
 def costs_of(prepared: Prepared, records: np.ndarray, points: int) -> list[dict[str, Any]]:

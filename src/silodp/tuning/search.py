@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from silodp.data.federation import Federation
 from silodp.engines.job import Job, Setting
 from silodp.engines.one_silo import metric_of
-from silodp.federation import Federation
-from silodp.prepare import Prepared
+from silodp.privacy.mechanisms.randomness import HostRandom
 from silodp.privacy.plan import SiloPlan
-from silodp.privacy.randomness import HostRandom
 from silodp.privacy.tuning import Tuning
-from silodp.training_run import TrainingRun
+from silodp.runs.prepare import Prepared
+from silodp.runs.training_run import TrainingRun
 
 Point = dict[str, float]
 

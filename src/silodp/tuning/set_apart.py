@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from silodp.datasets import coins
-from silodp.errors import SilodpError
-from silodp.federation import ExpectedCounts, Federation, Silo
+from silodp.base.errors import SilodpError
+from silodp.data import coins
+from silodp.data.federation import ExpectedCounts, Federation, Silo
 
 
 def set_apart(federation: Federation, fraction: float) -> Federation:

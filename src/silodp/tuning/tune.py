@@ -19,24 +19,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.engines.checkpoint import Place
+from silodp.base.errors import SilodpError, one_of
+from silodp.base.progress import Reporter
+from silodp.base.progress_file import kept_progress
+from silodp.config.options import RunOptions
 from silodp.engines.job import Job, Setting
-from silodp.errors import SilodpError, one_of
-from silodp.method_choice import must_be_finite
 from silodp.methods import MethodEntry, get_method
-from silodp.models import Model
-from silodp.options import RunOptions
-from silodp.prepare import Data, Loaded, Prepared, filled, load, policies_of, prepare_loaded
-from silodp.prepare import grid as options_of
+from silodp.models.model import Model
 from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
-from silodp.progress_file import kept_progress
-from silodp.reporting import Reporter
-from silodp.result import Result, summary
-from silodp.run_results import check_finite, over_silos, result_of
-from silodp.runs import job_of
-from silodp.training_run import TrainingRun, Watch
+from silodp.results.result import Result, summary
+from silodp.runs.method_choice import must_be_finite
+from silodp.runs.prepare import Data, Loaded, Prepared, filled, load, policies_of, prepare_loaded
+from silodp.runs.prepare import grid as options_of
+from silodp.runs.run import job_of
+from silodp.runs.run_folder import RunFolder
+from silodp.runs.run_results import check_finite, over_silos, result_of
+from silodp.runs.training_run import TrainingRun, Watch
 from silodp.tuning.compared import compared
 from silodp.tuning.costs import costs_of
 from silodp.tuning.search import (
@@ -98,7 +98,7 @@ def tune(
       federation: as for `run`, and so are the others.
       **options: fields of `RunOptions`; those that the grid names are the pivot's.
     """
-    place = None if out is None else Place(Path(out), resume, overwrite)
+    place = None if out is None else RunFolder(Path(out), resume, overwrite)
     # The usual method has nothing that a silo could try by itself.
     asked, *others = options_of({"method": "mrmtl"} | options)
     if others:
@@ -130,7 +130,7 @@ def _tuned(
     federation: Data | None,
     custom_model: Model | None,
     keep_models: bool,
-    place: Place | None,
+    place: RunFolder | None,
     watch: Watch,
 ) -> Result:
     """Loads, trains, chooses, and writes what came of it."""

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 
 
 def require_flare() -> None:

@@ -13,7 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.flare import wire
 from silodp.sites.flare.executor import site_folder
 from silodp.sites.flare.failures import forget_failure, note_failure

@@ -10,7 +10,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.flare import wire
 from silodp.sites.protocol import Reply, Request
 

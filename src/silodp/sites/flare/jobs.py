@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.flare import require_flare, wire
 from silodp.sites.flare.failures import noted_failure
 from silodp.sites.flare.hardening import ADMIN, CONTROLLER, EXECUTOR

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.flare.hardening import ADMIN, KIT_FILES, ORG, harden_server, harden_site
 
 __all__ = ["check_site_name", "harden_server", "harden_site", "make_kits", "unpack_kit"]

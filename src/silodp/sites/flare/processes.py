@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.flare.hardening import ORG, harden_server, harden_site
 from silodp.sites.flare.presence import FILE as UP_FILE
 

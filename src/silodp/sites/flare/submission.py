@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.federation_setup import is_finished, progress_of
 from silodp.sites.flare.jobs import abort, follow, registered, submit
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from nvflare.apis.shareable import Shareable
 
-from silodp.errors import SilodpError
+from silodp.base.errors import SilodpError
 from silodp.sites.protocol import Reply, Request
 
 TASK = "silodp"

@@ -1,0 +1,1 @@
+"""Who gains from federating."""

@@ -1,0 +1,207 @@
+"""How far records and silos lie apart: sigma and tau, from what silos release with noise.
+
+Each silo releases the noisy mean of its labels and of their squares, one Gaussian mechanism. The
+noise is known, so what it adds to the variances is taken off again (the method of moments).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from silodp.base.errors import SilodpError
+from silodp.base.progress import Reporter
+from silodp.config.options import RunOptions
+from silodp.data.federation import Federation, PublicKnowledge, Records
+from silodp.privacy.calibration import CalibrationRequest, calibrate_many
+from silodp.privacy.mechanisms.statistics import (
+    LABEL_SENSITIVITY,
+    gaussian_event,
+    noisy_label_moments,
+)
+from silodp.privacy.policy import Policy, check_declared
+from silodp.privacy.session import FINISHED, RunSession
+from silodp.runs.accounts import Release, ledgers_of_release
+
+_WHAT = "noisy mean and square of the labels"
+
+
+class Spread(NamedTuple):
+    """What is known, or guessed, of the spread.
+
+    Attributes:
+      sigma: standard deviation of records around their silo's centre, in each coordinate.
+      tau: standard deviation of the silos' centres, all coordinates together.
+      tau_range: of an estimate: two standard errors to either side.
+      releases: what the estimate asked of whom; empty for a guess.
+    """
+
+    sigma: float
+    tau: float
+    tau_range: tuple[float, float] | None = None
+    releases: tuple[Release, ...] = ()
+
+
+def estimated_spread(
+    federation: Federation,
+    policies: Sequence[Policy],
+    asked: RunOptions,
+    epsilon: float,
+    reporter: Reporter,
+) -> Spread:
+    """Asks every silo whose record count is public, each at this epsilon and its own delta.
+
+    With a ledger this is charged before any label is looked at, or refused.
+    """
+    known = _public_labels(federation)
+    # Without its count, a silo's mean is off by an unknown factor, which would pass for tau.
+    whom = [place for place, policy in enumerate(policies) if policy.count_is_public]
+    if len(whom) < 2:
+        raise SilodpError(
+            f"--estimate-epsilon: {len(whom)} of the silos can be asked (those whose record count "
+            "is public), but how far silos differ takes two: give --sigma and --tau instead."
+        )
+    silos, policies = [federation.silos[k] for k in whom], [policies[k] for k in whom]
+    for silo, policy in zip(silos, policies, strict=True):
+        check_declared(silo.name, policy, (known,))
+        if epsilon > policy.epsilon:
+            raise SilodpError(
+                f"Silo {silo.name!r}: --estimate-epsilon is {epsilon:g}, above the epsilon "
+                f"{policy.epsilon:g} that its policy allows: give less."
+            )
+    counts = [silo.public_count for silo in silos]
+    releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
+    ledgers = ledgers_of_release(asked, releases, policies)
+    session = RunSession(ledgers, [silo.name for silo in silos], rounds=1)
+    with session.closed_on_failure(can_resume=lambda: False):
+        if ledgers is not None:
+            reporter.stage("reserving budgets")
+        session.reserve(asked.entropy or "seed", progress=reporter.calibrated)
+        paid = session.pay(0, 1)
+        moments = [
+            noisy_label_moments(
+                _within_unit_ball(federation, silo.train),
+                count,
+                release.noise_multiplier,
+                session.random(paid, asked.first_seed, f"spread {silo.name}"),
+                silo.train.subject,
+            )
+            for silo, count, release in zip(silos, counts, releases, strict=True)
+        ]
+    session.close(FINISHED)
+    noise = [
+        release.noise_multiplier * LABEL_SENSITIVITY / count
+        for release, count in zip(releases, counts, strict=True)
+    ]
+    spread = method_of_moments(
+        np.stack([mean for mean, _ in moments]),
+        np.array([square for _, square in moments]),
+        np.array(counts),
+        np.array(noise),
+    )
+    unit = _unit(federation)
+    low, high = spread.tau_range or (math.nan, math.nan)
+    return Spread(
+        unit * spread.sigma, unit * spread.tau, (unit * low, unit * high), tuple(releases)
+    )
+
+
+def method_of_moments(
+    means: np.ndarray, squares: np.ndarray, counts: np.ndarray, noise: np.ndarray
+) -> Spread:
+    """sigma and tau from noisy moments; their squares are right on average, but for a floor at 0.
+
+    Args:
+      means: [silos, outputs], of labels.
+      squares: [silos], mean squared norms of labels.
+      counts: [silos], records.
+      noise: [silos], standard deviation of the noise on every one of these numbers.
+    """
+    outputs = means.shape[1]
+    if counts.max() < 2:
+        raise SilodpError(
+            "--estimate-epsilon: every silo has a single record, so that nothing tells how far "
+            "records lie apart: give --sigma and --tau instead."
+        )
+    # Of public numbers alone: weights that followed the records would bend the averages.
+    weights = 1 / (noise**2 + 1 / counts)
+    # A noisy mean's square is too large by the noise, and the mean itself took one of n degrees.
+    within = squares - (means**2).sum(axis=1) + outputs * noise**2
+    sigma_2 = max(0.0, float(weights @ within / (weights @ (1 - 1 / counts))))
+    known = outputs * noise**2 + sigma_2 / counts
+    total = weights.sum()
+    apart = ((means - weights @ means / total) ** 2).sum(axis=1)
+    share = weights * (1 - weights / total)
+    tau_2 = float((weights @ apart - share @ known) / share.sum())
+    # Of a sum of squares of normal numbers; taken as independent, of the same size in each output.
+    variances = known + max(0.0, tau_2)
+    error = math.sqrt(2 / outputs * float(((share * variances) ** 2).sum())) / float(share.sum())
+    low, tau, high = (math.sqrt(max(0.0, tau_2 + by * error)) for by in (-2, 0, 2))
+    return Spread(math.sqrt(sigma_2 / outputs), tau, (low, high))
+
+
+def _releases(
+    names: Sequence[str],
+    whom: Sequence[int],
+    counts: Sequence[int],
+    policies: Sequence[Policy],
+    epsilon: float,
+    reporter: Reporter,
+) -> list[Release]:
+    """What each silo is asked, with noise by its own delta and relation."""
+    reporter.stage("calibrating noise")
+    requests = [
+        CalibrationRequest(
+            lambda noise: gaussian_event(noise, 1),
+            epsilon if math.isfinite(policy.epsilon) else math.inf,
+            policy.delta,
+            f"Silo {names[place]!r}",
+            policy.relation,
+        )
+        for place, policy in zip(whom, policies, strict=True)
+    ]
+    return [
+        Release(
+            names[place],
+            _WHAT,
+            count,
+            policy.unit,
+            calibration.noise_multiplier,
+            calibration.epsilon,
+            policy.delta,
+        )
+        for place, count, policy, calibration in zip(
+            whom,
+            counts,
+            policies,
+            calibrate_many(requests, progress=reporter.calibrated),
+            strict=True,
+        )
+    ]
+
+
+def _public_labels(federation: Federation) -> PublicKnowledge:
+    """What bounds the labels; refused where that is not public."""
+    known: PublicKnowledge = "label range" if federation.task == "regression" else "class list"
+    if known not in federation.declared:
+        remedy = "[target] range" if known == "label range" else "[target] classes"
+        raise SilodpError(
+            f"--estimate-epsilon: noise needs a public {known}, and these data declare none: "
+            f"declare it (a table's --schema, {remedy}), or give --sigma and --tau."
+        )
+    return known
+
+
+def _unit(federation: Federation) -> float:
+    """What the unit ball's radius is in units of the label: declared ranges are scaled to 0..1."""
+    return 0.5 if federation.task == "regression" else 1.0
+
+
+def _within_unit_ball(federation: Federation, records: Records) -> np.ndarray:
+    """Labels [records, outputs] as vectors of length up to 1; classes have a coordinate each."""
+    if federation.task == "regression":
+        return 2 * np.clip(records.y.astype(np.float64), 0, 1)[:, None] - 1
+    if federation.task == "binary":
+        return records.y[:, None]
+    return np.eye(federation.num_classes)[records.y]

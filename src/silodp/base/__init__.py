@@ -1,0 +1,1 @@
+"""What knows nothing of silodp's subject: errors, text, files, arrays, progress."""

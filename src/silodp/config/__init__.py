@@ -1,0 +1,1 @@
+"""What can be asked for: options, and the words that they take."""

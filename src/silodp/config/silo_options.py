@@ -1,0 +1,46 @@
+"""Numbers that differ from silo to silo, from a TOML file or a dictionary."""
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.options import LARGEST
+
+
+def lambda_of_each(
+    given: Path | str | Mapping[str, float], silos: Sequence[str], usual: float
+) -> tuple[float, ...]:
+    """Each silo's own lambda; those that are not named have the usual one."""
+    values = dict(given) if isinstance(given, Mapping) else _read(given)
+    for silo, value in values.items():
+        if silo not in silos:
+            known = one_of(str(silo), silos)
+            raise SilodpError(f"--silo-lam: silo {silo!r} is unknown: use {known}.")
+        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+            value, bool
+        )
+        if not number or not value >= 0 or LARGEST < value < math.inf:
+            raise SilodpError(
+                f"--silo-lam: lambda of silo {silo!r} is {value!r}: give a number of at least 0 "
+                f"and below {LARGEST:g}, or inf."
+            )
+    return tuple(float(values.get(silo, usual)) for silo in silos)
+
+
+def _read(path: Path | str) -> dict[str, Any]:
+    if not isinstance(path, Path | str):
+        raise SilodpError(f"--silo-lam is {path!r}: give a TOML file, or a dictionary.")
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SilodpError(f"--silo-lam: file {path} does not exist: check the path.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SilodpError(
+            f"--silo-lam: file {path} is not sound TOML ({error}): write a line such as "
+            '"silo name" = 0.5 for each silo.'
+        ) from None

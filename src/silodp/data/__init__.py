@@ -1,0 +1,1 @@
+"""Records: what a federation is, and where it comes from."""

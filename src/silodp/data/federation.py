@@ -1,0 +1,451 @@
+"""Who holds what: a federation of named silos with train and test records.
+
+Every check of the records themselves lives here, so that whatever reaches an engine is known to be
+whole: finite numbers, one shape, labels that fit the task, no empty silo.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Task
+
+if TYPE_CHECKING:
+    from silodp.data.preparation import Preparation
+
+Metric = Literal["mse", "accuracy"]
+PublicKnowledge = Literal["feature bounds", "label range", "class list"]
+
+BOUND_TOLERANCE = 1e-6
+
+# Larger ones have gradients beyond single precision, and no gradient that can be clipped.
+_LARGEST = 1e12
+
+METRIC_OF: dict[Task, Metric] = {
+    "regression": "mse",
+    "binary": "accuracy",
+    "multiclass": "accuracy",
+}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of one silo: `x` is [n, *input_shape]; `y` is [n].
+
+    `y` holds real numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass).
+    `x` holds numbers, or (in a federation that says so by `pixels`) images in one byte a value.
+    `subject` [n] is the number of the person that each record is about, where a person may have
+    several: from 0, without gaps, within these records alone.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    subject: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def units(self) -> int:
+        """How many there are of what privacy protects: subjects if they are known, else records."""
+        return len(self) if self.subject is None else len(np.unique(self.subject))
+
+    def take(self, rows: np.ndarray) -> "Records":
+        """The records at these rows, in that order; their subjects are numbered anew."""
+        subject = None
+        if self.subject is not None:
+            subject = np.unique(self.subject[rows], return_inverse=True)[1]
+        return Records(self.x[rows], self.y[rows], subject)
+
+
+@dataclass(frozen=True)
+class ExpectedCounts:
+    """What may be told of a silo whose records are parted by coins.
+
+    How many of them are for training hangs on what each record holds, and so is a secret. These
+    numbers follow from how many records (or subjects) the silo has, and from public options.
+
+    Attributes:
+      train: training units (records or subjects) that are expected; at least 1.
+      test: test records that are expected; at least 1.
+      most: units that the silo has: no more can be for training.
+    """
+
+    train: int
+    test: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Silo:
+    """A site that holds records which may not leave it.
+
+    `preparation` says how they were made from what the silo has, where that is known. `expected` is
+    what may be told instead of the numbers of records that are really there; None says that these
+    are no secret of single records (as where a silo's parts were given, not drawn by coins).
+    """
+
+    name: str
+    train: Records
+    test: Records
+    preparation: "Preparation | None" = None
+    expected: ExpectedCounts | None = None
+
+    @property
+    def public_count(self) -> int:
+        """n_k as far as it may be told: training units, expected or real."""
+        return self.train.units if self.expected is None else self.expected.train
+
+    @property
+    def public_test_count(self) -> int:
+        """Test records, expected or real."""
+        return len(self.test) if self.expected is None else self.expected.test
+
+    @property
+    def most_tested(self) -> int:
+        """Test records that there may be; by subject, noisy metrics have no price."""
+        return len(self.test) if self.expected is None else self.expected.most
+
+    @property
+    def most(self) -> int:
+        """Training units that there may be."""
+        return self.train.units if self.expected is None else self.expected.most
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Named silos that learn one task together.
+
+    Attributes:
+      name: what the data are called in results.
+      silos: at least one, with distinct names.
+      task: regression, binary or multiclass.
+      num_classes: of a multiclass task, and 0 otherwise. Public: the class list is not learned
+        from the records.
+      uncovered: what was released about the records before any query was asked, in words (such as
+        standardising by training statistics). It is repeated in every result, because no epsilon
+        covers it.
+      declared: the kinds of public knowledge that loading made use of: what a feature may hold (its
+        bounds or levels), the range of the labels, the list of the classes.
+      feature_bound: a public bound on |x| of every feature, where preprocessing guarantees one.
+      pixels: of images that are kept in one byte a value (dtype uint8), what 0 and 255 stand for.
+        They take a quarter of the memory, and become numbers where a model uses them.
+      class_names: of a classification, in the order of the labels, where they have names.
+      feature_names: of one record's features, flattened, where they have names.
+      may_be_empty: silos may hold no records, or records of one class only. For a site that has
+        promised to answer: to refuse its records would tell of them.
+    """
+
+    name: str
+    silos: tuple[Silo, ...]
+    task: Task
+    num_classes: int = 0
+    uncovered: tuple[str, ...] = ()
+    declared: tuple[PublicKnowledge, ...] = ()
+    feature_bound: float | None = None
+    pixels: tuple[float, float] | None = None
+    class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    may_be_empty: bool = False
+
+    def __post_init__(self):
+        silos = tuple(
+            _in_own_types(silo, self.task, self.pixels is not None) for silo in self.silos
+        )
+        object.__setattr__(self, "silos", silos)
+        if self.pixels is not None:
+            if "feature bounds" not in self.declared:
+                object.__setattr__(self, "declared", ("feature bounds", *self.declared))
+            object.__setattr__(self, "feature_bound", float(max(map(abs, self.pixels))))
+        check_federation(self)
+
+    @property
+    def metric(self) -> Metric:
+        """What is measured on test records: mean squared error or accuracy."""
+        return METRIC_OF[self.task]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one record's features."""
+        return self.silos[0].train.x.shape[1:]
+
+    def class_name(self, label: float) -> str:
+        """What a label of a classification stands for: the name of its class, else its number."""
+        number = int(label > 0) if self.task == "binary" else int(label)
+        if number < len(self.class_names):
+            return self.class_names[number]
+        return f"{label:g}"
+
+    def decoded(self) -> "Federation":
+        """The same federation with images as numbers: four times the memory."""
+        if self.pixels is None:
+            return self
+        low, high = self.pixels
+
+        def numbers(records: Records) -> Records:
+            return replace(records, x=pixel_values(records.x.astype(np.float32), low, high))
+
+        silos = (
+            replace(silo, train=numbers(silo.train), test=numbers(silo.test)) for silo in self.silos
+        )
+        return replace(self, silos=tuple(silos), pixels=None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The silos' names, in order."""
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def train_counts(self) -> np.ndarray:
+        """n_k: training records of each silo."""
+        return np.array([len(silo.train) for silo in self.silos])
+
+    @property
+    def test_counts(self) -> np.ndarray:
+        """Test records of each silo."""
+        return np.array([len(silo.test) for silo in self.silos])
+
+    @property
+    def by_subject(self) -> bool:
+        """Whether privacy protects a subject with all its records in a silo, not one record."""
+        return self.silos[0].train.subject is not None
+
+    @property
+    def unit_counts(self) -> np.ndarray:
+        """What privacy protects in each silo, counted: training subjects or training records.
+
+        Not for publication: see `public_counts`.
+        """
+        return np.array([silo.train.units for silo in self.silos])
+
+    @property
+    def public_counts(self) -> np.ndarray:
+        """The same as far as it may be told; all that is public follows from these."""
+        return np.array([silo.public_count for silo in self.silos])
+
+    @property
+    def public_test_counts(self) -> np.ndarray:
+        """Test records of each silo, as far as they may be told."""
+        return np.array([silo.public_test_count for silo in self.silos])
+
+
+def pixel_values(x, low: float, high: float):
+    """What pixels from 0 to 255 stand for; for arrays of numpy and of JAX."""
+    return low + (high - low) / 255 * x
+
+
+def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
+    """Features as float32 (pixels as uint8), labels as float32 or (multiclass) int32, subjects as
+    int32.
+    """
+
+    def convert(records: Records, part: str) -> Records:
+        for field in ("x", "y"):
+            array = np.asarray(getattr(records, field))
+            if array.dtype.kind not in "fiub":
+                raise SilodpError(
+                    f"Silo {silo.name!r}: {part} {field} has dtype {array.dtype}, which is not a "
+                    "number: encode text and dates as numbers first."
+                )
+        y = np.asarray(records.y)
+        if task == "multiclass":
+            if y.dtype.kind == "f" and not np.array_equal(y, np.round(y)):
+                raise SilodpError(
+                    f"Silo {silo.name!r}: {part} y holds numbers that are not whole (or NaN), but "
+                    "the task is multiclass: give class numbers from 0."
+                )
+            y = y.astype(np.int32)
+        else:
+            y = y.astype(np.float32)
+        subject = records.subject
+        if subject is not None:
+            subject = np.asarray(subject)
+            # Before they become int32, in which a number too large would pass for another.
+            _check_subjects(f"Silo {silo.name!r}: {part}", subject, y.shape[:1])
+            subject = subject.astype(np.int32)
+        x = np.asarray(records.x)
+        if pixels and x.dtype != np.uint8:
+            raise SilodpError(
+                f"Silo {silo.name!r}: {part} x has dtype {x.dtype}, but by pixels it is said "
+                "to hold images in one byte a value: give uint8, or leave out pixels."
+            )
+        return Records(x if pixels else x.astype(np.float32), y, subject)
+
+    return replace(silo, train=convert(silo.train, "train"), test=convert(silo.test, "test"))
+
+
+def check_federation(federation: Federation) -> None:
+    """Raises `SilodpError` naming the silo, the field and the remedy if anything does not fit."""
+    if federation.task not in get_args(Task):
+        raise SilodpError(
+            f"Task {federation.task!r} is unknown: choose one of {', '.join(get_args(Task))}."
+        )
+    if federation.task == "multiclass" and federation.num_classes < 2:
+        raise SilodpError(
+            f"Federation {federation.name!r}: num_classes is {federation.num_classes}, but a "
+            "multiclass task needs at least 2: declare the class list."
+        )
+    if not federation.silos:
+        raise SilodpError(
+            f"Federation {federation.name!r} has no silo: give at least one with records."
+        )
+    repeated = [name for name, count in Counter(federation.names).items() if count > 1]
+    if repeated:
+        raise SilodpError(
+            f"Silo name {repeated[0]!r} is used more than once: give each silo a name of its own."
+        )
+    _check_public(federation)
+    for silo in federation.silos:
+        if not silo.name:
+            raise SilodpError("A silo has an empty name: give each silo a name.")
+        for part, records in (("train", silo.train), ("test", silo.test)):
+            # To refuse coins that gave none for testing would tell how they fell.
+            may_be_empty = part == "test" and silo.expected is not None
+            _check_records(federation, silo.name, part, records, may_be_empty)
+        _check_classes(federation, silo)
+        if silo.train.units > silo.most or silo.public_count < 1 or silo.public_test_count < 1:
+            raise SilodpError(
+                f"Silo {silo.name!r}: expected is {silo.expected}, but it has {silo.train.units} "
+                "to train on: give at least 1 for each, and at most as many as there may be."
+            )
+        if (silo.train.subject is not None) != federation.by_subject:
+            has, has_not = federation.silos[0].name, silo.name
+            if not federation.by_subject:
+                has, has_not = has_not, has
+            raise SilodpError(
+                f"Silo {has_not!r}: train subject is missing, but silo {has!r} has it: give every "
+                "silo's training records subjects, or none's."
+            )
+
+
+def _check_public(federation: Federation) -> None:
+    for kind in federation.declared:
+        if kind not in get_args(PublicKnowledge):
+            raise SilodpError(
+                f"Federation {federation.name!r}: declared holds {kind!r}: choose from "
+                f"{', '.join(get_args(PublicKnowledge))}."
+            )
+    pixels, bound = federation.pixels, federation.feature_bound
+    if pixels is not None and not -np.inf < pixels[0] < pixels[1] < np.inf:
+        raise SilodpError(
+            f"Federation {federation.name!r}: pixels are {pixels!r}: give what 0 and 255 stand "
+            "for, the lower number first."
+        )
+    classes = 2 if federation.task == "binary" else federation.num_classes
+    if federation.class_names and len(federation.class_names) != classes:
+        raise SilodpError(
+            f"Federation {federation.name!r}: class_names has {len(federation.class_names)} names "
+            f"for {classes} classes: name each once, or none."
+        )
+    features, named = math.prod(federation.input_shape), len(federation.feature_names)
+    if named not in (0, features):
+        raise SilodpError(
+            f"Federation {federation.name!r}: feature_names has {named} names for {features} "
+            "features: name each once, or none."
+        )
+    if bound is not None and not 0 < bound < np.inf:
+        raise SilodpError(
+            f"Federation {federation.name!r}: feature_bound is {bound!r}: give a number above 0, "
+            "or None where no bound is public."
+        )
+
+
+def _check_subjects(where: str, subject: np.ndarray, records: tuple[int, ...]) -> None:
+    if subject.dtype.kind not in "iu":
+        raise SilodpError(
+            f"{where} subject has dtype {subject.dtype}: number the subjects with whole numbers "
+            "from 0."
+        )
+    if subject.shape != records:
+        raise SilodpError(
+            f"{where} subject has shape {subject.shape}, but the records have {records}: give the "
+            "number of each record's subject."
+        )
+    numbers = np.unique(subject)
+    strange = numbers[numbers != np.arange(len(numbers))]
+    if len(strange):
+        raise SilodpError(
+            f"{where} subject holds the number {strange[0]}, but {len(numbers)} subjects are "
+            f"numbered 0 to {len(numbers) - 1}: number them so."
+        )
+
+
+def _check_records(
+    federation: Federation, silo: str, part: str, records: Records, may_be_empty: bool
+) -> None:
+    where = f"Silo {silo!r}: {part}"
+    if records.y.ndim != 1 or records.x.ndim < 2 or len(records.x) != len(records.y):
+        raise SilodpError(
+            f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
+            "[records, features...] and y [records], with as many records."
+        )
+    if len(records) == 0 and not (may_be_empty or federation.may_be_empty):
+        raise SilodpError(
+            f"{where} has no records: leave the silo out, or give it records"
+            + (" (or a larger test fraction)." if part == "test" else ".")
+        )
+    if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape[1:]:
+        raise SilodpError(
+            f"{where} x has records of shape {records.x.shape[1:]}, but silo "
+            f"{federation.silos[0].name!r} has {federation.input_shape}: all silos need the same "
+            "features, at least one."
+        )
+    check_numbers(f"{where} y", records.y)
+    if federation.pixels is not None:
+        return  # every byte stands for a number within the bound
+    check_numbers(f"{where} x", records.x)
+    bound = federation.feature_bound
+    if bound is not None:
+        # Single precision rounds; more than that is not within the bound.
+        outside = np.abs(records.x) > bound + BOUND_TOLERANCE * max(1.0, bound)
+        if outside.any():
+            row = int(np.argwhere(outside)[0][0])
+            raise SilodpError(
+                f"{where} x holds {int(outside.sum())} values beyond the feature_bound {bound:g} "
+                f"(the first in record {row}): clip the features to it, or declare no bound."
+            )
+
+
+def check_numbers(where: str, array: np.ndarray) -> None:
+    """Refuses what is no number, and what is too large for single precision."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        raise SilodpError(
+            f"{where} holds {int(bad.sum())} NaN or infinite values (the first in record {row}): "
+            "drop or fill those records."
+        )
+    if np.abs(array).max(initial=0) > _LARGEST:
+        row = int(np.argwhere(np.abs(array) > _LARGEST)[0][0])
+        raise SilodpError(
+            f"{where} holds values beyond {_LARGEST:g} (the first in record {row}), whose "
+            "gradients single precision cannot hold: scale them."
+        )
+
+
+def _check_classes(federation: Federation, silo: Silo) -> None:
+    if federation.task == "regression":
+        return
+    for part, records in (("train", silo.train), ("test", silo.test)):
+        if federation.task == "binary":
+            strange: Sequence = sorted(set(np.unique(records.y).tolist()) - {-1.0, 1.0})
+            allowed = "-1 and +1"
+        else:
+            labels = np.unique(records.y)
+            strange = labels[(labels < 0) | (labels >= federation.num_classes)].tolist()
+            allowed = f"0 to {federation.num_classes - 1}"
+        if strange:
+            raise SilodpError(
+                f"Silo {silo.name!r}: {part} y holds the label {strange[0]:g}, but a "
+                f"{federation.task} task here takes {allowed}: encode the labels so."
+            )
+    if len(np.unique(silo.train.y)) < 2 and not federation.may_be_empty:
+        raise SilodpError(
+            f"Silo {silo.name!r}: train y holds one class only ({silo.train.y[0]:g}): a classifier "
+            "cannot be trained on it; leave the silo out or give it records of another class."
+        )

@@ -1,0 +1,99 @@
+"""Data sources by name: `resolve("school", options).load(seed, options)` gives a federation.
+
+One file a data set, with a module-level `SOURCE`; a user's own tables or images are given by their
+path.
+"""
+
+from pathlib import Path
+
+from silodp.base.errors import SilodpError, one_of
+from silodp.data import coins
+from silodp.data.files import DataFile, find_file
+from silodp.data.images import folders as image_folders
+from silodp.data.source import DataOptions, DataSource, Defaults
+from silodp.data.sources import adni, cifar10, digits, gleam, mnist, school, synthetic, vehicle
+from silodp.data.tables import table as tables
+from silodp.data.tables.files import ENDINGS
+from silodp.data.tables.table import defaults_of
+
+__all__ = [
+    "SOURCES",
+    "DataFile",
+    "DataOptions",
+    "DataSource",
+    "Defaults",
+    "coins",
+    "defaults_of",
+    "defaults_without_reading",
+    "find_file",
+    "resolve",
+]
+
+SOURCES: dict[str, DataSource] = {
+    source.name: source
+    for source in (
+        school.SOURCE,
+        vehicle.SOURCE,
+        gleam.SOURCE,
+        cifar10.SOURCE,
+        mnist.SOURCE,
+        adni.SOURCE,
+        digits.SOURCE,
+        synthetic.SOURCE,
+    )
+}
+
+
+def defaults_without_reading(name_or_path: str, options: DataOptions) -> Defaults:
+    """The training settings that fit, as far as they can be known before any record is read.
+
+    Of a user's own data the task may be unknown, and so model and learning rate.
+    """
+    if name_or_path in SOURCES:
+        return SOURCES[name_or_path].with_options(options).defaults
+    if _holds_images(Path(name_or_path).expanduser()):
+        return image_folders.defaults_of("multiclass", options)
+    return defaults_of(options.task or "regression")
+
+
+def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> DataSource:
+    """The source of a registered name, or of the user's own data at a path.
+
+    A file is a table; a folder holds one table a silo, or one folder of images a silo.
+
+    A registered name goes before a folder of that name: write `./school` for the folder.
+    """
+    options = options or DataOptions()
+    name = str(name_or_path)
+    if name in SOURCES:
+        SOURCES[name].check_options(options)
+        return SOURCES[name].with_options(options)
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        own = image_folders if _holds_images(path) else tables
+        return own.source(path, options)
+    if path.suffix.lower() in ENDINGS or len(path.parts) > 1:
+        raise SilodpError(f"{path} does not exist: check the path of the table or folder.")
+    raise SilodpError(
+        f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}, or the path of a table "
+        "or folder."
+    )
+
+
+def _holds_images(path: Path) -> bool:
+    """Whether it is a folder with folders in it; one with tables as well is refused."""
+    if not path.is_dir():
+        return False
+    try:
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    files = [e.name for e in entries if e.suffix.lower() in ENDINGS and e.is_file()]
+    if folders and files:
+        raise SilodpError(
+            f"{path} holds the table {files[0]!r} and the folder {folders[0]!r}, so that tables or "
+            "images may be meant: give a folder with one table a silo, or with one folder of "
+            "images a silo."
+        )
+    return bool(folders)

@@ -1,0 +1,370 @@
+"""Columns of a table as numbers: number columns as they are, category columns one-hot.
+
+An encoder is made once from the declarations and the tables of all silos; after that it is a pure
+function of rows, so that new rows can be encoded in the same way. Columns with a rule for odd
+values, and all columns of a site, are read value by value (see `by_value`); else a value that does
+not fit is refused.
+"""
+
+import datetime
+import decimal
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from silodp.base.errors import SilodpError
+from silodp.data.tables.by_value import (
+    LARGEST,
+    MISSING,
+    UNLISTED,
+    WHOLE_ENDING,
+    numbers_of,
+    places_of,
+    plain_number,
+)
+from silodp.data.tables.files import Frames, in_order, values_of
+from silodp.data.tables.schema import Schema, level_text
+
+# More levels than this look like names or numbers of persons, which should not be features.
+MAX_LEVELS = 100
+# The place of a value that counts as none of the levels: all its features are 0.
+NO_LEVEL = -1
+DATE_LIKE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T].*)?|\d{1,2}([/.])\d{1,2}\2\d{2,4}( .*)?")
+# Also as people write them: 1,5 and 1 234 and 20%.
+NUMBER_LIKE = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+
+Kind = Literal["number", "category"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature column: numbers, or (if it has levels) one of a list of categories.
+
+    Attributes:
+      name: of the column.
+      levels: of a category.
+      declared: whether the levels were, or were taken from the records.
+      by_value: each value is read by itself, whatever the others and the type of the column are;
+        what is no number where numbers belong counts as missing.
+      unlisted: by value: the place of the level that takes what is not listed, or NO_LEVEL; if it
+        is None, such a value is refused.
+      missing: by value: the number (or place of the level, or NO_LEVEL) that a missing value counts
+        as; None where rows with one are left out or refused.
+    """
+
+    name: str
+    levels: tuple[str, ...] = ()
+    declared: bool = False
+    by_value: bool = False
+    unlisted: int | None = None
+    missing: float | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the numbers that it becomes."""
+        return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
+
+    def encode(self, silo: str, values: pd.Series) -> np.ndarray:
+        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories."""
+        if not self.levels:
+            return self._numbers(silo, values)[:, None]
+        # Below the levels, a row for NO_LEVEL.
+        return np.eye(len(self.levels) + 1, len(self.levels))[self._places(silo, values)]
+
+    def lacks(self, values: pd.Series) -> np.ndarray:
+        """[rows]: whether a value is missing and no rule says what it counts as."""
+        if not self.by_value:
+            return values.isna().to_numpy(bool)
+        if self.missing is not None:
+            return np.zeros(len(values), bool)
+        if not self.levels:
+            return np.isnan(numbers_of(values))
+        return places_of(values, self.levels) == MISSING
+
+    def _numbers(self, silo: str, values: pd.Series) -> np.ndarray:
+        if not self.by_value:
+            return numbers(silo, self.name, values)
+        array = numbers_of(values)
+        return array if self.missing is None else np.where(np.isnan(array), self.missing, array)
+
+    def _places(self, silo: str, values: pd.Series) -> np.ndarray:
+        if not self.by_value:
+            return category_numbers(silo, self.name, values, self.levels)
+        places = places_of(values, self.levels)
+        if self.unlisted is None and (unlisted := places == UNLISTED).any():
+            raise not_among(silo, self.name, values.to_numpy()[unlisted][0], self.levels)
+        for odd, counts_as in ((UNLISTED, self.unlisted), (MISSING, self.missing)):
+            if counts_as is not None:
+                places[places == odd] = counts_as
+        assert (places >= NO_LEVEL).all()  # rows that lack a value were left out
+        return places
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """All feature columns of a table, in order."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def is_number(self) -> np.ndarray:
+        """Which encoded features come from number columns, and so may be scaled."""
+        return np.array(
+            [not column.levels for column in self.columns for _ in column.feature_names]
+        )
+
+    def lacks(self, frame: pd.DataFrame) -> np.ndarray:
+        """[rows, columns]: which values are missing, and no rule says what they count as."""
+        return np.stack([c.lacks(values_of(frame, c.name)) for c in self.columns], axis=1)
+
+    def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
+        """[rows, features] of a table that has these columns and lacks no value."""
+        parts = [column.encode(silo, values_of(frame, column.name)) for column in self.columns]
+        return np.concatenate(parts, axis=1)
+
+
+def make_encoder(
+    frames: Frames, names: list[str], schema: Schema, *, total: bool = False, drop: bool = False
+) -> tuple[Encoder, tuple[str, ...]]:
+    """The encoder, and the category columns whose levels had to be taken from the records.
+
+    Args:
+      frames: of each silo.
+      names: of the feature columns.
+      schema: what is declared about them.
+      total: whether every value has to be encoded, so that none can be refused: what no rule of the
+        schema is for then counts as the middle of the bounds, or as no level.
+      drop: whether rows that lack a value are left out, unless a rule of the schema is for it.
+    """
+    columns, undeclared = [], []
+    for name in names:
+        if total or name in schema.levels or name in schema.missing:
+            columns.append(_declared_column(name, schema, total, drop))
+        elif kind_of(frames, name, "its levels") == "number":
+            columns.append(Column(name))
+        else:
+            columns.append(Column(name, united_levels(frames, name, "its levels")))
+            undeclared.append(name)
+    return Encoder(tuple(columns)), tuple(undeclared)
+
+
+def _declared_column(name: str, schema: Schema, total: bool, drop: bool) -> Column:
+    levels, other = schema.levels.get(name, ()), schema.other.get(name)
+    missing, unlisted = schema.missing.get(name), None
+    if isinstance(missing, str):
+        missing = levels.index(missing)
+    if other is not None:
+        unlisted = levels.index(other)
+    elif total and levels:
+        unlisted = NO_LEVEL
+    by_value = total or missing is not None or unlisted is not None
+    if missing is None and total and not drop:
+        missing = NO_LEVEL if levels else _middle(*schema.bounds[name])
+    return Column(name, levels, bool(levels), by_value, unlisted, missing)
+
+
+def _middle(low: float, high: float) -> float:
+    return low / 2 + high / 2  # the sum of the two might be beyond all numbers
+
+
+def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
+    """A number column as float64, finite and no larger than what a model can hold."""
+    if column_type(values) != "number":
+        raise SilodpError(
+            f"Silo {silo!r}: column {name!r} holds {_first_other(values)!r}, which is not a "
+            "number: give numbers only."
+        )
+    array = _as_floats(values)
+    bad = ~(np.abs(array) <= LARGEST)
+    if bad.any():
+        raise SilodpError(
+            f"Silo {silo!r}: column {name!r} holds {int(bad.sum())} infinite or too large numbers "
+            f"(the first is {array[bad][0]:g}): mend or drop those rows."
+        )
+    return array
+
+
+def _first_other(values: pd.Series) -> object:
+    """The first value that is not a number; of types that hold no numbers, the first of all."""
+    others = (v for v in values if column_type(pd.Series([v], dtype=object)) != "number")
+    return next(others, values.iloc[0]) if types.is_object_dtype(values.dtype) else values.iloc[0]
+
+
+def _as_floats(values: pd.Series) -> np.ndarray:
+    """As float64; whole numbers beyond all of these are infinite."""
+    try:
+        return values.to_numpy(dtype=np.float64)
+    except OverflowError:
+        return np.array([value if abs(value) <= LARGEST else math.inf for value in values], float)
+
+
+def category_numbers(
+    silo: str, name: str, values: pd.Series, levels: tuple[str, ...]
+) -> np.ndarray:
+    """The place of each value in the list of levels."""
+    place = {level: index for index, level in enumerate(levels)}
+    codes, texts = _factorised(values)
+    places = []
+    for text in texts:
+        # A CSV file may spell a declared 1 as 1.0.
+        found = place.get(text, place.get(plain_number(text)))
+        if found is None:
+            raise not_among(silo, name, text, levels)
+        places.append(found)
+    return np.array(places, dtype=np.int64)[codes]
+
+
+def not_among(silo: str, name: str, value: object, levels: tuple[str, ...]) -> SilodpError:
+    """What to say of a value that is none of the levels, where no rule takes it."""
+    return SilodpError(
+        f"Silo {silo!r}: column {name!r} holds {value!r}, which is not among its levels "
+        f"({', '.join(levels)}): mend the value, declare it, or declare a level for all others (in "
+        "a schema: under [other])."
+    )
+
+
+def owner_texts(
+    silo: str, name: str, values: pd.Series, owner: Literal["subject", "group"]
+) -> list[str]:
+    """The subject (or group) that each row belongs to, in one spelling."""
+    where = f"Silo {silo!r}: the {owner} column {name!r}"
+    kind = column_type(values)
+    if kind not in ("number", "text", "category"):
+        raise SilodpError(
+            f"{where} holds values of type {kind}: name {owner}s by words or numbers."
+        )
+    # 7 and 7.0 are one subject: two out of one would each be protected, but not the person.
+    texts = [WHOLE_ENDING.sub("", level_text(value)) for value in values]
+    blank = texts.count("")
+    if blank:
+        raise SilodpError(f"{where} is blank in {blank} rows: name each row's {owner}.")
+    return texts
+
+
+def kind_of(frames: Frames, name: str, declare: str) -> Kind:
+    """Whether a column holds numbers or categories, the same in all silos.
+
+    What might be a slip (numbers in one silo and words in another, dates) is refused, not guessed.
+    `declare` is what to declare where it is none.
+    """
+    kinds = {silo: column_type(values_of(frame, name)) for silo, frame in frames.items()}
+    for silo, kind in kinds.items():
+        where = f"Silo {silo!r}: column {name!r}"
+        if kind == "date":
+            raise SilodpError(
+                f"{where} holds dates: turn them into numbers, such as years or days since an "
+                "event, or leave the column out (--ignore)."
+            )
+        if kind not in ("number", "text", "category"):
+            raise SilodpError(
+                f"{where} holds values of type {kind}: give numbers, words or true/false, or leave "
+                "the column out."
+            )
+    if set(kinds.values()) == {"number"}:
+        return "number"
+    _check_words(frames, name, declare)
+    for silo, kind in kinds.items():
+        of_numbers = [other for other, kind in kinds.items() if kind == "number"]
+        if kind != "number" and of_numbers:
+            raise SilodpError(
+                f"Silo {silo!r}: column {name!r} holds {values_of(frames[silo], name).iloc[0]!r}, "
+                f"but silo {of_numbers[0]!r} has numbers there: store it alike, or declare "
+                f"{declare}."
+            )
+    return "category"
+
+
+def united_levels(frames: Frames, name: str, declare: str) -> tuple[str, ...]:
+    """All levels that occur in any silo, in order."""
+    found = set().union(*(_factorised(values_of(frame, name))[1] for frame in frames.values()))
+    if len(found) > MAX_LEVELS:
+        raise SilodpError(
+            f"Column {name!r} has {len(found)} different values, which is more than {MAX_LEVELS} "
+            "categories: if it identifies records, name it under `ignore` in a --schema file; "
+            f"else declare {declare} there."
+        )
+    return tuple(in_order(found))
+
+
+def column_type(values: pd.Series) -> str:
+    """number, category (true/false included), text, date, or the name of a strange type."""
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or types.is_bool_dtype(dtype):
+        return "category"
+    if types.is_complex_dtype(dtype):
+        return "complex"
+    if types.is_numeric_dtype(dtype):
+        return "number"
+    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+        return "date"
+    if isinstance(dtype, pd.StringDtype):
+        return "text"
+    if not types.is_object_dtype(dtype):
+        return str(dtype)
+    kinds = {type(value) for value in values}
+    if kinds <= {bool}:
+        return "category"
+    if kinds <= {bool, str}:
+        return "text"
+    if kinds <= {int, float, decimal.Decimal}:
+        return "number"
+    for kind in kinds:
+        if issubclass(kind, datetime.date | datetime.time | datetime.timedelta):
+            return "date"
+    return sorted(kind.__name__ for kind in kinds)[0]
+
+
+def _check_words(frames: Frames, name: str, declare: str) -> None:
+    """Refuses text that looks like dates, and words among what looks like numbers."""
+    texts_of = {
+        silo: _factorised(values_of(frame, name))[1]
+        for silo, frame in frames.items()
+        if column_type(values_of(frame, name)) == "text"
+    }
+    for silo, texts in texts_of.items():
+        if all(DATE_LIKE.fullmatch(text) for text in texts):
+            raise SilodpError(
+                f"Silo {silo!r}: column {name!r} holds dates ({texts[0]!r}): turn them into "
+                "numbers, such as years or days since an event, or leave the column out (--ignore)."
+            )
+    if not texts_of or not (
+        any(column_type(values_of(frame, name)) == "number" for frame in frames.values())
+        or any(NUMBER_LIKE.fullmatch(text) for texts in texts_of.values() for text in texts)
+    ):
+        return
+    for silo, texts in texts_of.items():
+        for text in texts:
+            if not _is_number(text):
+                raise SilodpError(
+                    f"Silo {silo!r}: column {name!r} holds {text!r} where numbers stand: write a "
+                    f"plain number such as 1234.5, or declare {declare} if it is a category."
+                )
+    silo, texts = next(iter(texts_of.items()))
+    raise SilodpError(
+        f"Silo {silo!r}: column {name!r} holds numbers stored as text ({texts[0]!r}): store them "
+        f"as numbers, or declare {declare} if it is a category."
+    )
+
+
+def _factorised(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's text, and the texts."""
+    codes, uniques = pd.factorize(values)
+    return codes, [level_text(value) for value in uniques.tolist()]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

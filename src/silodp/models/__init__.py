@@ -1,0 +1,1 @@
+"""Models, and sums of their clipped gradients."""

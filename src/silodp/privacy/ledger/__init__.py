@@ -1,0 +1,1 @@
+"""The ledger: storage, meaning, writing, and what fits a lifetime."""

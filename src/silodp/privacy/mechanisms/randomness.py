@@ -1,0 +1,205 @@
+"""Where the randomness of experiments comes from: random words, each with an address.
+
+A word is a hash (Threefry-2x32) of the key of its training pass, the step, what it is for, and its
+place. So draws do not depend on how silos are padded or grouped, and an engine can draw the words
+of all silos in one operation: random numbers are the larger part of the work of a small model's
+step, and by far of the time to compile it.
+
+None of this protects anyone: keys have 64 bits, noise is in single precision, and both follow from
+a seed. What is released has its randomness from `release_draws`, and on the host from `HostRandom`.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from silodp.config.choices import Entropy
+from silodp.privacy.mechanisms.keystream import Keystream, key_of
+from silodp.privacy.mechanisms.rounded_gaussian import rounded_gaussian
+
+# What a word is for.
+_SAMPLE, _NOISE = 0, 1
+
+
+class PassRandomness(NamedTuple):
+    """All that is random in one training pass, of an experiment or of a release."""
+
+    sample: Any  # uint32 [draws, width] for `sampling.draw_batches`; or as `given_batches` takes it
+    noise: Any  # [steps, number of parameters]: standard normal; or whole grains (int32)
+
+
+class PassSize(NamedTuple):
+    """How much randomness a training pass takes; static."""
+
+    draws: int
+    width: int
+    steps: int
+    parameters: int
+
+
+def pass_keys(
+    key: Array, silos: Array, number: Array, passes: int, trial: Array | int = 0
+) -> Array:
+    """Keys of the training passes of a round: [silos, passes], as two words each.
+
+    Args:
+      key: of the run, two words [2].
+      silos: the silos' places in the federation.
+      number: of the round.
+      passes: that each silo makes in a round.
+      trial: of a silo that tries several hyperparameters.
+    """
+    silo_keys = _hash(key[0], key[1], silos, number)
+    asked = jnp.arange(passes, dtype=jnp.uint32)
+    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(trial))
+
+
+def selection_keys(key: Array, silos: Array, number: Array, trial: Array | int = 0) -> Array:
+    """Keys of the private selections of a round: [silos, 2]; arguments as for `pass_keys`."""
+    silo_keys = _hash(key[0], key[1], silos, number)
+    last = jnp.uint32(2**32 - 1)  # no training pass has this number
+    return _hash(silo_keys[:, 0], silo_keys[:, 1], last, jnp.uint32(trial))
+
+
+def selection_words(key: Array, candidates: int) -> Array:
+    """Random words for one private selection, from its key [2]: uint32 [candidates, 2]."""
+    return _hash(key[0], key[1], jnp.arange(candidates, dtype=jnp.uint32), jnp.uint32(0))
+
+
+def draw_pass(key: Array, size: PassSize) -> PassRandomness:
+    """The randomness of one pass, from its key [2]."""
+    (drawn,) = draw_passes([key[None]], [size])
+    return jax.tree.map(lambda a: a[0], drawn)
+
+
+def draw_passes(keys: Sequence[Array], sizes: Sequence[PassSize]) -> list[PassRandomness]:
+    """The same for groups of passes: keys [n_g, 2] and a size for each group, in one operation."""
+    both = list(zip(keys, sizes, strict=True))
+    pairs = _word_pairs([(k, _SAMPLE, s.draws, -(-s.width // 2)) for k, s in both])
+    samples = [
+        p.reshape(*p.shape[:2], -1)[:, :, : s.width] for p, s in zip(pairs, sizes, strict=True)
+    ]
+    noises = _word_pairs([(k, _NOISE, s.steps, s.parameters) for k, s in both], _noise)
+    return [PassRandomness(s, z) for s, z in zip(samples, noises, strict=True)]
+
+
+def _word_pairs(
+    streams: Sequence[tuple[Array, int, int, int]],
+    finish: Callable[[Array], Array] = lambda words: words,
+) -> list[Array]:
+    """Pairs of words [n_g, rows, width, 2] of streams given as (keys, purpose, rows, width).
+
+    Args:
+      streams: of each group.
+      finish: [..., 2] -> [...], applied while the words of all groups are one array.
+    """
+    columns = []
+    for keys, purpose, rows, width in streams:
+        shape = (len(keys), rows, width)
+        row = 2 * jnp.arange(rows, dtype=jnp.uint32)[:, None] + purpose
+        place = jnp.arange(width, dtype=jnp.uint32)
+        parts = (keys[:, None, None, 0], keys[:, None, None, 1], row, place)
+        columns.append([jnp.broadcast_to(part, shape).reshape(-1) for part in parts])
+    drawn = finish(_hash(*(jnp.concatenate(parts) for parts in zip(*columns, strict=True))))
+    ends = np.cumsum([len(keys) * rows * width for keys, _, rows, width in streams])[:-1]
+    return [
+        part.reshape(len(keys), rows, width, *part.shape[1:])
+        for part, (keys, _, rows, width) in zip(jnp.split(drawn, ends), streams, strict=True)
+    ]
+
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
+    """Threefry-2x32 (20 rounds) of broadcast uint32 arrays; the two words are the last axis.
+
+    J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011). Written out, so that XLA
+    makes one loop of it: on a CPU nearly four times faster than JAX's own, which gives the same.
+    """
+    a, b, x0, x1 = (jnp.asarray(v, jnp.uint32) for v in (key0, key1, x0, x1))
+    schedule = (a, b, a ^ b ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = x0 + schedule[0], x1 + schedule[1]
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << rotation) | (x1 >> (32 - rotation)))
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+    return jnp.stack(jnp.broadcast_arrays(x0, x1), axis=-1)
+
+
+def init_key(key: Array) -> Array:
+    """The key for a run's first model: no pass has it, so that a public model tells nothing."""
+    last = jnp.uint32(2**32 - 1)  # no silo's place
+    return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
+
+
+def new_secret(entropy: Entropy) -> bytes:
+    """What a run's noise comes from: of the operating system, or nothing where the seed will do."""
+    return secrets.token_bytes(32) if entropy == "os" else b""
+
+
+def run_key(seed: int, secret: bytes) -> np.ndarray:
+    """The key of the run of that seed, two words: of its first model, which is public.
+
+    Of an experiment, all else that is random comes from it as well.
+    """
+    if secret:
+        return np.frombuffer(key_of(secret, "run", seed)[:8], np.uint32)
+    return np.asarray(jax.random.key_data(jax.random.key(seed)), np.uint32)
+
+
+class HostRandom:
+    """Randomness for what is released once a run, on the host: as strong as the secret is."""
+
+    def __init__(self, seed: int, secret: bytes, purpose: str):
+        """Of a run without a secret it follows from the seed."""
+        self._stream = Keystream(key_of(secret, "host", seed, purpose), bytes(12))
+
+    def rounded_gaussian(self, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
+        """Whole numbers with the probabilities of a rounded Gaussian: int64 of that shape."""
+        words = self._stream.words(math.prod(shape))
+        drawn = rounded_gaussian(words, deviation, lambda _, count: self._stream.read(count))
+        return drawn.reshape(shape)
+
+    def uniform(self) -> float:
+        """From 0 to below 1, of 53 bits."""
+        return float(self._stream.words(1)[0] >> np.uint64(11)) * 2.0**-53
+
+    def integers(self, below: int, size: int) -> np.ndarray:
+        """Whole numbers from 0, each as likely as the others but for `below` in 2^64."""
+        return np.array([int(word) * below >> 64 for word in self._stream.words(size)], np.int64)
+
+
+def _noise(words: Array) -> Array:
+    """Standard normal numbers, each the sum of two draws: words [..., 2] -> [...].
+
+    A single draw in single precision ends at 5.3 standard deviations: over a run, a record could be
+    told from noise that lies just outside what its absence can give, with a chance above delta. The
+    sum reaches 7.5, where that chance is nothing.
+    """
+    return jnp.sum(_normal(words), axis=-1) * jnp.float32(np.sqrt(0.5))
+
+
+def _normal(words: Array) -> Array:
+    """Standard normal numbers, by the inverse of the distribution function."""
+    # An odd multiple of 2^-23 in (-1, 1): symmetric and exact, so that it never rounds to an end
+    # point, where the noise would be infinite.
+    uniform = ((words >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-22) - 1.0
+    return jnp.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
+
+
+def as_params(vector: Array, like: Any) -> Any:
+    """Vectors [..., number of parameters] in the shape of the parameters."""
+    leaves, treedef = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    parts = jnp.split(vector, ends, axis=-1)
+    shaped = [p.reshape(*p.shape[:-1], *leaf.shape) for p, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(treedef, shaped)

@@ -1,0 +1,246 @@
+"""All that is random in a release, round by round, drawn on the host.
+
+Batches (`poisson_batches`), noise (`rounded_gaussian`) and the words of selections come from
+`keystream`s of the run's secret, and go into the compiled program as they are: nothing that
+protects a record is worked out in single precision.
+
+The bytes of a round belong to the silos in the federation's order, each as many as it needs: how an
+engine pads and groups them changes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from silodp.base.errors import SilodpError
+from silodp.privacy.mechanisms.keystream import Keystream, Purpose, key_of, pass_stream
+from silodp.privacy.mechanisms.lattice import Lattice
+from silodp.privacy.mechanisms.poisson_batches import (
+    DrawnCounts,
+    coins,
+    shuffled,
+    subsets,
+    threshold_of,
+)
+from silodp.privacy.mechanisms.randomness import PassRandomness
+from silodp.privacy.mechanisms.rounded_gaussian import rounded_gaussian
+from silodp.privacy.mechanisms.training import PassShape
+from silodp.privacy.plan import SiloPlan
+
+# Among so many candidates a silo can choose: words are drawn before it is known how many there are.
+MOST_CANDIDATES = 256
+
+
+class RoundDraws(NamedTuple):
+    """What is random for the silos of a group in one round.
+
+    Attributes:
+      passes: samples (see `training.PassShape`) and noise in grains, [seeds, silos, passes, ...].
+      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 in rounds that ask
+        for none, and none at all if no round does.
+    """
+
+    passes: PassRandomness
+    select: np.ndarray
+
+
+def host_words(words: Any, candidates: int) -> Any:
+    """The words for a selection among so many, of those that the host has drawn for a silo."""
+    if candidates > MOST_CANDIDATES:
+        raise SilodpError(
+            f"The method lets a silo choose among {candidates} candidates, and a release among "
+            f"{MOST_CANDIDATES} at most: give fewer."
+        )
+    return words[:candidates]
+
+
+class SiloGroup(NamedTuple):
+    """Silos that an engine pads to one shape: their places in the federation, and the shape."""
+
+    members: np.ndarray
+    shape: PassShape
+
+
+class ReleaseDraws:
+    """The draws of runs of one setting, one a seed, for silos that are held in groups."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        seeds: Sequence[int],
+        trial: int,
+        plans: Sequence[SiloPlan],
+        held: Sequence[Sequence[int]],
+        lattices: Sequence[Lattice],
+        parameters: int,
+        groups: Sequence[SiloGroup],
+    ):
+        """The draws of these runs.
+
+        Args:
+          secret: of the runs, 32 bytes.
+          seeds: of the runs.
+          trial: of a silo that tries several hyperparameters.
+          plans: of all silos.
+          held: of each run, how many records (or subjects) each silo has for training.
+          lattices: of the silos; a deviation of 0 is no noise.
+          parameters: numbers in the model.
+          groups: as the engine holds the silos.
+        """
+        self._run_keys = [key_of(secret, "release", seed, trial) for seed in seeds]
+        self._keys = self._run_keys
+        self._plans, self._groups = plans, groups
+        self._parameters = parameters
+        self._deviations = np.repeat(
+            [lattice.deviation for lattice in lattices],
+            [plan.steps * parameters for plan in plans],
+        )
+        # Seeds whose silos hold as many records are worked on together.
+        self._alike: dict[tuple[int, ...], list[int]] = {}
+        for seed, own in enumerate(held):
+            self._alike.setdefault(tuple(own), []).append(seed)
+        thresholds = [
+            threshold_of(plan.batch, plan.records) if plan.batch < plan.records else np.uint64(0)
+            for plan in plans
+        ]
+        self._thresholds = [np.zeros(0, np.uint64)] * len(seeds)
+        for own, alike in self._alike.items():
+            counts = [_coins_of(*pair) for pair in zip(plans, own, strict=True)]
+            shared = np.repeat(np.array(thresholds, np.uint64), counts)
+            for seed in alike:
+                self._thresholds[seed] = shared
+        self._counts = {
+            (place, count): DrawnCounts(count, plan.batch, plan.records, plan.slots)
+            for own in self._alike
+            for place, (plan, count) in enumerate(zip(plans, own, strict=True))
+            if plan.draw == "gaps"
+        }
+        # Which rows of all steps' noise, silo after silo, are those of a group, and where in it.
+        firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
+        self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
+
+    def of_round(self, number: int, given: bytes = b"") -> list[RoundDraws]:
+        """Of each group, in the round of that number: leaves are [seeds, silos, ...].
+
+        What the round starts from may be `given`, as a digest: then another start has other draws,
+        and no noise is ever used for two questions.
+        """
+        self._keys = [key_of(key, given.hex()) if given else key for key in self._run_keys]
+        schedule = self._plans[0].schedule
+        passes = [self._pass(number, asked) for asked in range(schedule.train)]
+        # Nothing is handed to the program that it never reads: it would be most of what is handed.
+        candidates = MOST_CANDIDATES if schedule.select_rounds else 0
+        shape = (len(self._keys), len(self._plans), candidates, 2)
+        selections = np.zeros(shape, np.uint32)
+        if number < schedule.select_rounds:
+            words = self._words(number, 0, "selection", shape[1] * shape[2])
+            selections = words.view(np.uint32).reshape(shape)
+        drawn = []
+        for place, group in enumerate(self._groups):
+            samples, noises = zip(*(one[place] for one in passes), strict=True)
+            several = PassRandomness(np.stack(samples, axis=2), np.stack(noises, axis=2))
+            drawn.append(RoundDraws(several, selections[:, group.members]))
+        return drawn
+
+    def _streams(self, number: int, asked: int, purpose: Purpose) -> list[Keystream]:
+        """Of each seed."""
+        return [pass_stream(key, number, asked, purpose) for key in self._keys]
+
+    def _words(self, number: int, asked: int, purpose: Purpose, count: int) -> np.ndarray:
+        """So many words for each seed, uint64, one after the other."""
+        streams = self._streams(number, asked, purpose)
+        return np.concatenate([stream.words(count) for stream in streams])
+
+    def _pass(self, number: int, asked: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
+        noise = self._noise(number, asked)
+        noises = []
+        for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
+            silos, steps = len(group.members), group.shape.steps
+            own = np.zeros((len(self._keys), silos * steps, self._parameters), np.int32)
+            own[:, places] = noise[:, rows]
+            noises.append(own.reshape(len(own), silos, steps, -1))
+        return list(zip(self._samples(number, asked), noises, strict=True))
+
+    def _samples(self, number: int, asked: int) -> list[np.ndarray]:
+        """Of each group, which records are drawn in each step, or their numbers: see `_empty`."""
+        streams = self._streams(number, asked, "sample")
+        refined = self._streams(number, asked, "sample refined")
+        tossed = coins(self._thresholds, streams, refined)
+        padded = [_empty(len(self._keys), group) for group in self._groups]
+        for held, seeds in self._alike.items():
+            ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, held, strict=True)])
+            parts = np.split(np.stack([tossed[seed] for seed in seeds]), ends[:-1], axis=1)
+            both = [(streams[seed], refined[seed]) for seed in seeds]
+            drawn = [
+                self._drawn(place, count, part, both)
+                for place, (count, part) in enumerate(zip(held, parts, strict=True))
+            ]
+            for group, filled in zip(self._groups, padded, strict=True):
+                for place, member in enumerate(group.members):
+                    _, steps, slots = drawn[member].shape
+                    filled[seeds, place, :steps, :slots] = drawn[member]
+        return padded
+
+    def _drawn(
+        self,
+        place: int,
+        held: int,
+        tossed: np.ndarray,
+        streams: Sequence[tuple[Keystream, Keystream]],
+    ) -> np.ndarray:
+        """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
+
+        `tossed` are its coins [seeds, steps * held], none where all records are in each batch;
+        `streams` are those of each seed, and for further bits.
+        """
+        plan = self._plans[place]
+        if plan.draw == "shuffle":
+            every = [
+                shuffled(held, plan.records, plan.batch, plan.epochs, own) for own, _ in streams
+            ]
+            return np.stack(every)
+        if plan.draw == "gaps":
+            table = self._counts[place, held]
+            return np.stack(
+                [
+                    subsets(table.draw(own.words(plan.steps), more), held, plan.slots, own)
+                    for own, more in streams
+                ]
+            )
+        flags = tossed if tossed.size else np.ones((len(streams), plan.steps * held), bool)
+        return flags.reshape(len(streams), plan.steps, held)
+
+    def _noise(self, number: int, asked: int) -> np.ndarray:
+        """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
+        count, seeds = len(self._deviations), len(self._keys)
+        refined = self._streams(number, asked, "noise refined")
+        drawn = rounded_gaussian(
+            self._words(number, asked, "noise", count),
+            np.tile(self._deviations, seeds),
+            lambda place, more: refined[place // count].read(more),
+        )
+        # Modulo 2^32, as sums are: see `lattice`.
+        return drawn.astype(np.int32).reshape(seeds, -1, self._parameters)
+
+
+def _coins_of(plan: SiloPlan, held: int) -> int:
+    """Coins that a pass of the silo takes: none where all records are in each batch."""
+    return plan.steps * held if plan.draw == "every" and plan.batch < plan.records else 0
+
+
+def _noise_rows(
+    group: SiloGroup, plans: Sequence[SiloPlan], firsts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    steps = [np.arange(plans[member].steps) for member in group.members]
+    rows = [firsts[member] + own for member, own in zip(group.members, steps, strict=True)]
+    places = [place * group.shape.steps + own for place, own in enumerate(steps)]
+    return np.concatenate(rows), np.concatenate(places)
+
+
+def _empty(seeds: int, group: SiloGroup) -> np.ndarray:
+    """[seeds, silos, steps, slots]: flags, all False, or numbers of records, all -1."""
+    shape = group.shape
+    size = (seeds, len(group.members), shape.steps, shape.slots)
+    return np.zeros(size, bool) if shape.draw == "every" else np.full(size, -1, np.int32)

@@ -1,0 +1,143 @@
+"""Noisy statistics of a silo, each at a price: moments of features or labels, and a test metric.
+
+All are Gaussian mechanisms on bounded sums, worked out once on the host. Noise multipliers are in
+units of what one record can add to the sum. What each record adds is cut off to whole grains before
+it is summed, and the noise is a whole number of grains: see `lattice`, whose proof is that of these
+sums too.
+"""
+
+import math
+
+import numpy as np
+from dp_accounting import dp_event
+
+from silodp.privacy.mechanisms.randomness import HostRandom
+
+# A feature whose noisy variance is below this is taken to have this much: noise may make it 0.
+_LEAST_VARIANCE = 1e-2
+# What a record can add has so many grains; fewer where noise would have more than 2^40.
+_GRAINS = 2.0**24
+_MOST_NOISE = 2.0**40
+# What double precision may add to the norm of what a record adds, as a share of it.
+_SLACK = 2.0**-30
+
+
+def gaussian_event(noise_multiplier: float, times: int) -> dp_event.DpEvent:
+    """What so many releases with this noise cost."""
+    return dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(noise_multiplier), times)
+
+
+def noisy_moments(
+    x: np.ndarray,
+    bound: float,
+    count: int,
+    noise_multiplier: float,
+    random: HostRandom,
+    subject: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each feature, from a noisy sum of features and their squares.
+
+    Args:
+      x: [records, ...], the training features; values beyond the bound are clipped to it.
+      bound: public, on the absolute value of each feature.
+      count: what sums are divided by: the number of records (or subjects) as far as it is public.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
+      subject: whom each record is about: their records then count as one, by their mean.
+    """
+    flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64)  # also of no record
+    flat = np.clip(flat / bound, -1.0, 1.0)
+    # Squares less one half lie within 1/2: what a record can add has norm sqrt(d + d/4) at most.
+    added = np.concatenate([flat, flat**2 - 0.5], axis=1)
+    if subject is not None:
+        added = _by_subject(added, subject)
+    sensitivity = math.sqrt(1.25 * flat.shape[1])
+    total = _noisy_sum(added, sensitivity, noise_multiplier, random) / count
+    mean, square = total[: flat.shape[1]], total[flat.shape[1] :] + 0.5
+    mean = np.clip(mean, -1.0, 1.0)
+    variance = np.clip(square - mean**2, _LEAST_VARIANCE, 1.0)
+    shape = x.shape[1:]
+    return (bound * mean).reshape(shape), (bound * np.sqrt(variance)).reshape(shape)
+
+
+# What a vector within the unit ball and its squared norm less one half, side by side, may have.
+LABEL_SENSITIVITY = math.sqrt(1.25)
+
+
+def noisy_label_moments(
+    labels: np.ndarray,
+    count: int,
+    noise_multiplier: float,
+    random: HostRandom,
+    subject: np.ndarray | None = None,
+) -> tuple[np.ndarray, float]:
+    """Mean of labels [records, outputs] and of their squared norms, from one noisy sum.
+
+    Labels beyond the unit ball are brought back to it. What is released is not clipped, so that it
+    is right on average. Other arguments as for `noisy_moments`; each released number has noise of
+    standard deviation noise_multiplier * LABEL_SENSITIVITY / count.
+    """
+    labels = labels.astype(np.float64)
+    labels = labels / np.maximum(1.0, np.linalg.norm(labels, axis=1, keepdims=True))
+    added = np.concatenate([labels, (labels**2).sum(axis=1, keepdims=True) - 0.5], axis=1)
+    if subject is not None:
+        added = _by_subject(added, subject)
+    total = _noisy_sum(added, LABEL_SENSITIVITY, noise_multiplier, random) / count
+    # The halves that were taken off are as many as there are records.
+    return total[:-1], float(total[-1]) + 0.5
+
+
+def noisy_metric(
+    totals: np.ndarray,
+    largest: float,
+    count: int,
+    most: int,
+    noise_multiplier: float,
+    random: HostRandom,
+) -> np.ndarray:
+    """Means of a score over test records, from its totals, each with noise.
+
+    The totals are those of `models.mean_score`, exact but for three roundings to single precision
+    (of the total, times `largest`, over the records). On two neighbours these are up to 6 * 2^-24
+    of `most` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of one: 2^-21 of
+    `most` records' scores pays for both.
+
+    Args:
+      totals: of the scores, each from 0 to `largest`.
+      largest: score of a record.
+      count: test records as far as it is public: to divide by how many there really are would tell
+        it.
+      most: test records that there may be, which is public.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
+    """
+    if noise_multiplier == 0:
+        return totals / count
+    grain, deviation = _lattice(largest * (1 + most * 2.0**-21), noise_multiplier)
+    whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
+    return whole * grain / count
+
+
+def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
+    """What each subject adds: the mean of what its records would."""
+    means = [added[subject == one].mean(axis=0) for one in np.unique(subject)]
+    return np.reshape(means, (-1, added.shape[1]))
+
+
+def _noisy_sum(
+    added: np.ndarray, sensitivity: float, noise_multiplier: float, random: HostRandom
+) -> np.ndarray:
+    """The sum over rows, each of a norm of at most `sensitivity`, with noise."""
+    if noise_multiplier == 0:
+        return added.sum(axis=0)
+    grain, deviation = _lattice(sensitivity, noise_multiplier)
+    # Towards 0: no row gets longer. Whole numbers below 2^53: sums of them are exact.
+    whole = np.trunc(added / grain).astype(np.int64).sum(axis=0)
+    return (whole + random.rounded_gaussian(deviation, whole.shape)) * grain
+
+
+def _lattice(sensitivity: float, noise_multiplier: float) -> tuple[float, float]:
+    """The grain, a power of two, and the deviation of the noise in grains."""
+    largest = sensitivity * max(1 / _GRAINS, noise_multiplier / _MOST_NOISE)
+    grain = 2.0 ** math.ceil(math.log2(largest))
+    return grain, noise_multiplier * sensitivity * (1 + _SLACK) / grain

@@ -1,0 +1,160 @@
+"""Reading a card: somebody else may have written it, so that every value is checked."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Task
+from silodp.data.formats.bounded import read_bounded
+from silodp.data.preparation import Preparation
+from silodp.results.model_export.described import preparation_of_card
+from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, VERSION
+from silodp.results.model_export.plain_values import (
+    choice_of,
+    list_of,
+    numbers_of,
+    part_of,
+    text_of,
+    value_of,
+    wrong,
+)
+
+MOST_BYTES = 1 << 26
+_MOST_AXES, _MOST_FEATURES = 4, 1 << 28
+
+
+@dataclass(frozen=True)
+class Card:
+    """What of a card is needed to use the model.
+
+    Attributes:
+      path: of the file.
+      whole: all that the card says.
+      silo: whose model it is.
+      task: what it does.
+      name: of the model.
+      built_in: whether the name says all about it.
+      input_shape: of one record.
+      num_classes: of a multiclass task, else 0.
+      pixels: what 0 and 255 stand for, of images in bytes.
+      sha256: of the model's file.
+      preparation: how records become features.
+    """
+
+    path: Path
+    whole: dict[str, Any]
+    silo: str
+    task: Task
+    name: str
+    built_in: bool
+    input_shape: tuple[int, ...]
+    num_classes: int
+    pixels: tuple[float, float] | None
+    sha256: str
+    preparation: Preparation
+
+
+def read_card(path: Path | str) -> Card:
+    """The card in a silo's folder, or that file itself."""
+    path = _place(Path(path))
+    content = read_bounded(path, MOST_BYTES, "give the card of a model")
+    try:
+        whole = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = type(error).__name__ if isinstance(error, RecursionError) else str(error)
+        raise SilodpError(f"{path} is not JSON ({reason}): get the file anew.") from None
+    return checked_card(path, whole)
+
+
+def checked_card(path: Path, whole: Any) -> Card:
+    """The card that JSON states."""
+    where = str(path)
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        raise SilodpError(f"{where} is not the card of a model of silodp: give another file.")
+    version = whole.get("version")
+    if type(version) is not int or version < 1:
+        raise wrong(where, "version", "whole number")
+    if version > VERSION:
+        raise SilodpError(
+            f"{where} is of version {version}, but this silodp knows cards up to {VERSION}: use a "
+            "newer silodp."
+        )
+    at, model = f"{where}: model", part_of(where, whole, "model")
+    task: Task = choice_of(where, whole, "task", get_args(Task))
+    pixels = value_of(at, model, "pixels")
+    if pixels is not None:
+        low, high = numbers_of(at, model, "pixels", 2)
+        pixels = (low, high)
+    card = Card(
+        path=path,
+        whole=whole,
+        silo=text_of(where, whole, "silo"),
+        task=task,
+        name=text_of(at, model, "name"),
+        built_in=choice_of(at, model, "built_in", (False, True)),
+        input_shape=_shape(at, list_of(at, model, "input_shape")),
+        num_classes=_count(at, "num_classes", value_of(at, model, "num_classes")),
+        pixels=pixels,
+        sha256=text_of(at, model, "sha256"),
+        preparation=preparation_of_card(where, part_of(where, whole, "preparation"), task),
+    )
+    _check_agreement(where, card)
+    return card
+
+
+def _place(path: Path) -> Path:
+    if not path.is_dir():
+        if not path.exists():
+            raise SilodpError(f"{path} does not exist: give the folder of a silo's model.")
+        return path
+    if (path / CARD_FILE).is_file():
+        return path / CARD_FILE
+    held = sorted(card.parent for card in (path / MODELS_FOLDER).glob(f"*/{CARD_FILE}"))
+    if held:
+        more = f" (there are {len(held)})" if len(held) > 1 else ""
+        raise SilodpError(
+            f"{path} is the folder of a run: give that of one silo's model, such as "
+            f"{held[0]}{more}."
+        )
+    raise SilodpError(
+        f"{path} holds no {CARD_FILE}: give the folder of a silo's model, as `silodp run "
+        "--save-models` writes it."
+    )
+
+
+def _shape(at: str, sizes: list[Any]) -> tuple[int, ...]:
+    shape = tuple(_count(at, "input_shape", size) for size in sizes)
+    if not 1 <= len(shape) <= _MOST_AXES or not 0 < math.prod(shape) <= _MOST_FEATURES:
+        raise wrong(at, "input_shape", "shape of a record")
+    return shape
+
+
+def _count(at: str, key: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise wrong(at, key, "count")
+    return value
+
+
+def _check_agreement(where: str, card: Card) -> None:
+    """What is said twice must be said alike, or predictions would be of something else."""
+    preparation, classes = card.preparation, len(card.preparation.target.classes)
+    features = len(preparation.encoder.feature_names)
+    if features and card.input_shape != (features,):
+        raise SilodpError(
+            f"{where}: its columns make {features} features, but the model takes "
+            f"{list(card.input_shape)}: get the file anew."
+        )
+    noisy = preparation.noisy
+    if noisy is not None and len(noisy.first) != math.prod(card.input_shape):
+        raise SilodpError(
+            f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
+            f"the model takes {list(card.input_shape)}: get the file anew."
+        )
+    expected = {"regression": 0, "binary": 2, "multiclass": card.num_classes}[card.task]
+    if classes != expected or (card.task != "multiclass" and card.num_classes):
+        raise SilodpError(
+            f"{where}: it names {classes} classes, but the model has {expected}: get the file anew."
+        )

@@ -1,0 +1,173 @@
+"""A preparation as a card states it, and back: the same, to the last bit."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from silodp.base.errors import SilodpError
+from silodp.config.choices import Task
+from silodp.data.preparation import Preparation, Scaling, ScalingKind
+from silodp.data.tables.columns import NO_LEVEL, Column, Encoder
+from silodp.data.tables.target import Target
+from silodp.results.model_export.plain_values import (
+    choice_of,
+    list_of,
+    number_of,
+    numbers_of,
+    part_of,
+    text_of,
+    texts_of,
+    value_of,
+)
+
+DECLARED = "declared before anyone looked at a record: public"
+FROM_ALL_SILOS = "the records of all silos; epsilon does not cover it"
+PAID_FOR = "noisy statistics of this silo's training records; epsilon covers them"
+# What the two numbers of each column are called.
+_NUMBERS_OF: dict[ScalingKind, tuple[str, ...]] = {
+    "none": (),
+    "standardised": ("mean", "deviation"),
+    "bounds": ("low", "high"),
+    "unit norm": (),
+}
+# Where they come from.
+_SOURCE_OF: dict[ScalingKind, str] = {
+    "none": "nothing is scaled",
+    "standardised": "this silo's own training records; epsilon does not cover it",
+    "bounds": DECLARED,
+    "unit norm": "each record by itself, whatever the others are",
+}
+_MISSING = {False: "refused", True: "rows left out"}
+
+
+def described(preparation: Preparation) -> dict[str, Any]:
+    """In plain values, for people to read and for `preparation_of_card`."""
+    kind, noisy = preparation.scaling.kind, preparation.noisy
+    numbers = iter(zip(preparation.scaling.first, preparation.scaling.second, strict=True))
+    return {
+        "ready_made": preparation.ready_made,
+        "columns": [
+            _category(column) if column.levels else _number(column, kind, numbers)
+            for column in preparation.encoder.columns
+        ],
+        "missing_values": _MISSING[preparation.drop_missing],
+        "noisy_standardisation": None
+        if noisy is None
+        else {"mean": list(noisy.first), "deviation": list(noisy.second), "source": PAID_FOR},
+        "target": _target(preparation.target),
+    }
+
+
+def preparation_of_card(where: str, plain: Any, task: Task) -> Preparation:
+    """The preparation that a card states; `where` names the card in errors."""
+    at = f"{where}: preparation"
+    columns = [
+        _column(f"{at}, column {place}", one)
+        for place, one in enumerate(list_of(at, plain, "columns"), start=1)
+    ]
+    names = [column.name for column, _, _ in columns]
+    kinds: list[ScalingKind] = list({kind for _, kind, _ in columns if kind is not None})
+    if len(kinds) > 1 or len(set(names)) < len(names):
+        raise SilodpError(f"{at}: its columns do not fit together: get the file anew.")
+    numbers = [own for _, kind, own in columns if kind is not None and _NUMBERS_OF[kind]]
+    scaling = Scaling(
+        kinds[0] if kinds else "none",
+        tuple(first for first, _ in numbers),
+        tuple(second for _, second in numbers),
+    )
+    missing = choice_of(at, plain, "missing_values", tuple(_MISSING.values()))
+    noisy = plain.get("noisy_standardisation")
+    return Preparation(
+        Encoder(tuple(column for column, _, _ in columns)),
+        scaling,
+        _target_of(at, part_of(at, plain, "target"), task),
+        drop_missing=missing == _MISSING[True],
+        noisy=None if noisy is None else _noisy_of(at, noisy),
+        ready_made=choice_of(at, plain, "ready_made", (False, True)),
+    )
+
+
+def _category(column: Column) -> dict[str, Any]:
+    source = DECLARED if column.declared else FROM_ALL_SILOS
+    levels = list(column.levels)
+    plain = {"name": column.name, "kind": "category", "levels": levels, "source": source}
+    return {**plain, **_rules(column)}
+
+
+def _rules(column: Column) -> dict[str, Any]:
+    """What odd values count as, where they are read one by one; a level by its place from 0."""
+    if not column.by_value:
+        return {}
+    rules = {"unlisted": column.unlisted} if column.levels else {}
+    return {"by_value": {**rules, "missing": column.missing}}
+
+
+def _number(
+    column: Column, kind: ScalingKind, numbers: Iterator[tuple[float, float]]
+) -> dict[str, Any]:
+    own = dict(zip(_NUMBERS_OF[kind], next(numbers, ()), strict=True))
+    plain = {"name": column.name, "kind": "number", "scaling": kind, **own}
+    return {**plain, "source": _SOURCE_OF[kind], **_rules(column)}
+
+
+def _target(target: Target) -> dict[str, Any]:
+    plain: dict[str, Any] = {"name": target.name}
+    if target.task != "regression":
+        source = DECLARED if target.declared else FROM_ALL_SILOS
+        return {**plain, "classes": list(target.classes), "source": source}
+    if target.range is not None:
+        return {**plain, "range": list(target.range), "source": DECLARED}
+    if target.spread is not None:
+        return {**plain, "spread": list(target.spread), "source": FROM_ALL_SILOS}
+    return {**plain, "source": _SOURCE_OF["none"]}
+
+
+def _column(at: str, plain: Any) -> tuple[Column, ScalingKind | None, tuple[float, ...]]:
+    name = text_of(at, plain, "name")
+    if choice_of(at, plain, "kind", ("number", "category")) == "category":
+        levels = texts_of(at, plain, "levels")
+        column = Column(name, levels, plain.get("source") == DECLARED)
+        return _with_rules(at, column, plain), None, ()
+    kind = choice_of(at, plain, "scaling", get_args(ScalingKind))
+    numbers = tuple(number_of(at, plain, one) for one in _NUMBERS_OF[kind])
+    return _with_rules(at, Column(name), plain), kind, numbers
+
+
+def _with_rules(at: str, column: Column, plain: Any) -> Column:
+    if "by_value" not in plain:
+        return column
+    at, rules = f"{at}, by_value", part_of(at, plain, "by_value")
+    if not column.levels:
+        missing = value_of(at, rules, "missing")
+        missing = None if missing is None else number_of(at, rules, "missing")
+        return replace(column, by_value=True, missing=missing)
+    places = (None, NO_LEVEL, *range(len(column.levels)))
+    return replace(
+        column,
+        by_value=True,
+        unlisted=choice_of(at, rules, "unlisted", places),
+        missing=choice_of(at, rules, "missing", places),
+    )
+
+
+def _target_of(at: str, plain: Mapping[str, Any], task: Task) -> Target:
+    at, name = f"{at}, target", text_of(f"{at}, target", plain, "name")
+    declared = plain.get("source") == DECLARED
+    if task != "regression":
+        return Target(name, task, texts_of(at, plain, "classes"), declared=declared)
+    ends = {
+        key: (low, high)
+        for key in ("range", "spread")
+        if key in plain
+        for low, high in [numbers_of(at, plain, key, 2)]
+    }
+    for low, high in ends.values():
+        if not low < high:
+            raise SilodpError(f"{at}: from {low:g} to {high:g} is no range: get the file anew.")
+    return Target(name, task, range=ends.get("range"), spread=ends.get("spread"), declared=declared)
+
+
+def _noisy_of(at: str, plain: Any) -> Scaling:
+    at = f"{at}, noisy_standardisation"
+    mean = numbers_of(at, plain, "mean")
+    return Scaling("standardised", mean, numbers_of(at, plain, "deviation", len(mean)))

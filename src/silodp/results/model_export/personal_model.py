@@ -1,0 +1,251 @@
+"""A silo's model, out of its files: predictions for new records, and how good they are.
+
+model = silodp.load_model("runs/patients/models/north-5f1b...")
+model.predict(pandas.read_csv("new.csv")).values
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from scipy.special import expit, softmax
+
+from silodp.base.arrays import array_name, read_arrays
+from silodp.base.errors import SilodpError, by_closeness
+from silodp.data.federation import METRIC_OF, Metric, check_numbers, pixel_values
+from silodp.data.formats.bounded import read_bounded
+from silodp.data.tables.files import checked_names, values_of
+from silodp.models.model import Model, get_model, on_pixels, score
+from silodp.results.model_export.card import Card, read_card
+from silodp.results.model_export.files import MODEL_FILE
+
+MOST_BYTES = 1 << 31
+
+
+class Predictions(NamedTuple):
+    """What a model says of records.
+
+    Attributes:
+      rows: which rows of the table they are about, from 0: those with missing values may be left
+        out.
+      outputs: of the model, [rows] or [rows, classes].
+      values: numbers in the target's own units, or the name of each record's class; None where two
+        classes are exactly as likely, which a run counts as wrong.
+      chances: of each class, [rows, classes], where outputs say so.
+    """
+
+    rows: np.ndarray
+    outputs: np.ndarray
+    values: list[float] | list[str | None]
+    chances: np.ndarray | None
+
+
+class Score(NamedTuple):
+    """How good predictions are.
+
+    Attributes:
+      metric: "mse" (of the scaled target) or "accuracy", as in a run's result.
+      value: of it.
+      records: that have a target.
+      error: root mean squared error in the target's own units; None of a classification.
+    """
+
+    metric: Metric
+    value: float
+    records: int
+    error: float | None
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """A model that a silo took home."""
+
+    about: Card
+    model: Model
+    params: Any
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """All that the card says."""
+        return self.about.whole
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a table needs."""
+        return tuple(column.name for column in self.about.preparation.encoder.columns)
+
+    @property
+    def text_columns(self) -> set[str]:
+        """The columns that are to be read as they are written, so that "007" is not 7."""
+        preparation = self.about.preparation
+        columns = preparation.encoder.columns
+        texts = {column.name for column in columns if column.levels or column.by_value}
+        return texts | ({preparation.target.name} if preparation.target.classes else set())
+
+    def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
+        """Of a table with the card's columns (others are not looked at), or of features.
+
+        Features are an array [n, ...] as in `Records.x`: prepared already, or images in bytes.
+        """
+        if isinstance(records, pd.DataFrame):
+            frame, rows = self._rows(records)
+            x = self._encoded(frame)
+        else:
+            x = self._features(np.asarray(records))
+            rows = np.arange(len(x))
+        if x.dtype != np.uint8:
+            check_numbers(f"Silo {self.about.silo!r}: features", x)
+        outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
+        if not np.isfinite(outputs).all():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the model says nothing finite of some records: check "
+                "their values."
+            )
+        return Predictions(rows, outputs, self._values(outputs), self._chances(outputs))
+
+    def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
+        """How good predictions are, as a run works it out; None if no row has a target.
+
+        Args:
+          table: as for `predict`.
+          predictions: of this table, if they are at hand.
+        """
+        said = self.predict(table) if predictions is None else predictions
+        target = self.about.preparation.target
+        if target.name not in table.columns:
+            return None
+        values = values_of(table.iloc[said.rows], target.name)
+        known = np.flatnonzero(values.notna().to_numpy())
+        if not len(known):
+            return None
+        y = target.encode(self.about.silo, values.iloc[known])
+        y = jnp.asarray(y.astype(np.int32 if self.about.task == "multiclass" else np.float32))
+        outputs = jnp.asarray(said.outputs[known])
+        value = float(jnp.mean(score(self.about.task, outputs, y)))
+        error = value**0.5 * target.unit if self.about.task == "regression" else None
+        return Score(METRIC_OF[self.about.task], value, len(known), error)
+
+    def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+        """The columns that the model sees, and the rows in which none of them is missing."""
+        where = f"Silo {self.about.silo!r}"
+        if not self.columns:
+            raise SilodpError(
+                f"{where}: its model takes records of shape {list(self.about.input_shape)}, such "
+                "as images, and no rows of a table: give an array in Python "
+                "(silodp.load_model(...).predict(images))."
+            )
+        names = checked_names("The table", [str(name) for name in table.columns])
+        table = table.set_axis(names, axis=1)
+        for column in self.columns:
+            if column not in names:
+                nearest = "".join(
+                    f" (the nearest is {n!r})" for n in by_closeness(column, names)[:1]
+                )
+                raise SilodpError(
+                    f"{where}: the table has no column {column!r}, which its model needs: give the "
+                    f"column that name{nearest}."
+                )
+        frame = table.loc[:, list(self.columns)]
+        missing = self.about.preparation.encoder.lacks(frame)
+        if missing.any() and not self.about.preparation.drop_missing:
+            column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
+            row = int(np.flatnonzero(missing.any(axis=1))[0])
+            raise SilodpError(
+                f"{where}: values are missing in the table ({int(missing.sum())}, the first in "
+                f"column {column!r}, row {row + 1}), and its model was trained on whole rows: fill "
+                "them, or leave those rows out."
+            )
+        rows = np.flatnonzero(~missing.any(axis=1))
+        if not len(rows):
+            raise SilodpError(f"{where}: the table has no row without missing values: give some.")
+        return frame.iloc[rows], rows
+
+    def _encoded(self, frame: pd.DataFrame) -> np.ndarray:
+        try:
+            return self.about.preparation.features(self.about.silo, frame)
+        except TypeError as error:  # lists and the like, of which nobody can make one of some words
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the table holds values that are no categories "
+                f"({error}): give words, numbers or true/false."
+            ) from None
+
+    def _features(self, x: np.ndarray) -> np.ndarray:
+        about = self.about
+        if x.shape[1:] != about.input_shape or not len(x) or x.dtype.kind not in "fiub":
+            raise SilodpError(
+                f"Silo {about.silo!r}: features are {x.dtype} {list(x.shape)}, but its model takes "
+                f"numbers [records, {', '.join(map(str, about.input_shape))}]: give these."
+            )
+        noisy = about.preparation.noisy is not None
+        if about.pixels is not None and x.dtype == np.uint8:
+            if not noisy:
+                return x
+            x = pixel_values(x.astype(np.float32), *about.pixels)
+        return about.preparation.finished(x.astype(np.float32))
+
+    def _values(self, outputs: np.ndarray) -> list[float] | list[str | None]:
+        target = self.about.preparation.target
+        if target.task == "regression":
+            return target.in_own_units(outputs).tolist()
+        if target.task == "multiclass":
+            return [target.classes[number] for number in outputs.argmax(axis=-1)]
+        low, high = target.classes
+        return [None if output == 0 else high if output > 0 else low for output in outputs]
+
+    def _chances(self, outputs: np.ndarray) -> np.ndarray | None:
+        if not self.model.has_chances:
+            return None
+        outputs = outputs.astype(np.float64)
+        if self.about.task == "binary":
+            return np.stack([expit(-outputs), expit(outputs)], axis=1)
+        return softmax(outputs, axis=1)
+
+
+def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:
+    """The model in a silo's folder (or of its card), as `--save-models` writes it.
+
+    Args:
+      path: of the folder or the card.
+      custom_model: the model that the run was given as such; it must be the same.
+    """
+    card = read_card(path)
+    file = card.path.parent / MODEL_FILE
+    if not file.is_file():
+        raise SilodpError(f"{file} does not exist, but its card does: get the folder anew.")
+    content = read_bounded(file, MOST_BYTES, "get the file anew")
+    if hashlib.sha256(content).hexdigest() != card.sha256:
+        raise SilodpError(
+            f"{file} is not the model of its card (another sha256): it is damaged, or it was "
+            "exchanged; get both anew."
+        )
+    model = _model(card, custom_model)
+    like = jax.eval_shape(model.init, jax.random.key(0))
+    leaves = jax.tree_util.tree_leaves_with_path(like)
+    arrays = read_arrays(file, content, {array_name(path): leaf for path, leaf in leaves})
+    params = jax.tree.unflatten(jax.tree.structure(like), map(jnp.asarray, arrays.values()))
+    return PersonalModel(card, model, params)
+
+
+def _model(card: Card, custom: Model | None) -> Model:
+    if card.built_in:
+        model = get_model(card.name, card.task, card.input_shape, card.num_classes)
+    elif custom is None:
+        raise SilodpError(
+            f"{card.path}: the model {card.name!r} is of its maker's own: load it in Python, with "
+            "silodp.load_model(..., custom_model=...)."
+        )
+    else:
+        model = custom
+    return model if card.pixels is None else on_pixels(model, *card.pixels)
+
+
+def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
+    """Those of a table that the model does not look at."""
+    known = {*model.columns, model.about.preparation.target.name}
+    return [column for column in columns if column not in known]

@@ -1,0 +1,220 @@
+"""The one result format: a folder with `result.json`, and pictures where they help.
+
+Everything that plots or reports reads this format.
+"""
+
+import json
+import math
+import os
+import platform
+import tempfile
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from silodp.base.arrays import array_name, arrays_content, read_all_arrays
+from silodp.base.errors import SilodpError
+from silodp.base.values import plain
+from silodp.results.model_export.files import handover_files
+
+RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
+FROM_PYTHON = "(given from Python)"  # the option `data` of records that were
+AT_SITES = "sites"  # the engine of a result that a real site wrote, of itself alone
+# Fields of a result that hold numbers which may be infinite, wherever they stand; what a method
+# learned is numbers all through, but for these.
+_NUMBERS = frozenset(
+    {
+        *("epsilon", "noise_multiplier", "mean", "std", "per_seed"),
+        *("lam", "silo_lam", "method_options", "lifetime_epsilon", "learned"),
+    }
+)
+_NAMES = frozenset({"silo", "groups", "summary", "feature", "layer"})
+_INFINITE = {"inf": math.inf, "-inf": -math.inf}
+_PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one setting of a method gave, over seeds.
+
+    Attributes:
+      data: name of the data.
+      method: name of the method.
+      options: everything that was asked for, defaults filled in.
+      metric: "mse" (lower is better) or "accuracy" (higher is better).
+      test: {"mean", "std", "per_seed"}: the metric over silos, weighted by their test records, at
+        the last round; the standard deviation is over seeds.
+      per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}].
+      privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
+        "accountant", "experiment", "proven", "unproven"}]: what each silo spent; an experiment's
+        noise comes from a seed, so that it protects nobody and nothing of it is proven.
+      assumptions: what the privacy statement takes for granted, in words.
+      warnings: what is allowed but hardly wise, in words.
+      person: {"silos", "epsilon", "delta"}: what adds up for somebody who is in so many silos, if
+        that was asked for.
+      history: [{"round", "mean", "std", "per_seed"}].
+      seconds: what took how long.
+      versions: of the software.
+      tuning: if hyperparameters were tuned: what was tried, what each silo chose, what it cost.
+      learned: what the method found out about the silos, if anything, by name: the mean over seeds,
+        arrays as plain lists; of `ebmtl` also in words (see `learned.summed_up`).
+      models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
+      cards: of each silo's model, what its card says beyond this result (see `handover.files`).
+    """
+
+    data: str
+    method: str
+    options: dict[str, Any]
+    metric: str
+    test: dict[str, Any]
+    per_silo: list[dict[str, Any]]
+    privacy: list[dict[str, Any]]
+    assumptions: list[str]
+    history: list[dict[str, Any]]
+    seconds: dict[str, float]
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+    warnings: list[str] = field(default_factory=list)
+    person: dict[str, float] | None = None
+    tuning: dict[str, Any] | None = None
+    learned: dict[str, Any] | None = None
+    models: Any = None
+    cards: list[dict[str, Any]] | None = None
+
+    @property
+    def mean(self) -> float:
+        """The test metric, the mean over seeds."""
+        return self.test["mean"]
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over seeds."""
+        return self.test["std"]
+
+    @property
+    def epsilons(self) -> list[float]:
+        """What each silo spent."""
+        return [silo["epsilon"] for silo in self.privacy]
+
+    @property
+    def proven(self) -> bool:
+        """Whether epsilon is proven for what the run did, in every silo."""
+        return all(silo["proven"] for silo in self.privacy)
+
+    @property
+    def experiment(self) -> bool:
+        """Whether noise came from a seed: then whoever knows it knows the noise."""
+        # Results of earlier versions do not tell it of each silo.
+        from_a_seed = self.options.get("entropy") == "seed"
+        return any(
+            silo.get("experiment", from_a_seed)
+            for silo in self.privacy
+            if math.isfinite(silo["epsilon"])
+        )
+
+    @property
+    def unproven(self) -> list[str]:
+        """Why epsilon is not proven, or would not be for secret noise; empty if it is."""
+        return sorted({reason for silo in self.privacy for reason in silo["unproven"]})
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `result.json`."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        del content["models"], content["cards"]
+        return plain(content)
+
+    def write(self, folder: Path) -> Path:
+        """Writes `result.json` into the folder, and before it the models if there are any.
+
+        They are written twice: all of them in one file, to compare, and each silo's by itself with
+        its card, to take home.
+        """
+        if self.models is not None:
+            names = [silo["silo"] for silo in self.per_silo]
+            write_file(folder / MODELS_FILE, models_file(self.models, names))
+            for path, content in handover_files(self):
+                write_file(folder / path, content)
+        return write_file(folder / RESULT_FILE, json.dumps(self.as_json(), indent=2) + "\n")
+
+
+def models_file(models: Any, silos: list[str]) -> bytes:
+    """The content of `models.npz`: each array of the model [seeds, silos, ...], and the names.
+
+    Arrays are named as by `array_name`.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(models)
+    arrays = {array_name(path): array for path, array in leaves}
+    return arrays_content({"silos": np.array(silos), **arrays})
+
+
+def read_models(folder: Path | str) -> dict[str, np.ndarray]:
+    """The arrays of the personal models in a run's folder: [seeds, silos, ...], by name."""
+    return read_all_arrays(Path(folder) / MODELS_FILE, "train again with --save-models")
+
+
+def read_result(folder: Path | str) -> Result:
+    """The result in a run's folder."""
+    path = Path(folder) / RESULT_FILE
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise SilodpError(f"{path} is not a file: give the folder of a finished run.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Result(**_with_infinities(content))
+    except FileNotFoundError:
+        raise SilodpError(f"{path} does not exist: give the folder of a finished run.") from None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise SilodpError(f"{path} is not a result ({error}): run it again.") from None
+
+
+def versions() -> dict[str, str]:
+    """Of everything that a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        **{name: version(name) for name in _PACKAGES},
+    }
+
+
+def summary(per_seed: np.ndarray) -> dict[str, Any]:
+    """Mean and standard deviation over seeds (of one seed: 0), and the numbers themselves."""
+    return {
+        "mean": float(np.mean(per_seed)),
+        "std": float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0,
+        "per_seed": [float(value) for value in per_seed],
+    }
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Writes a file whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be written ({error.strerror}): choose another folder."
+        ) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _with_infinities(value: Any, numbers: bool = False) -> Any:
+    """As `plain` got it: where numbers stand, "inf" is one. Elsewhere it may be a silo's name."""
+    if isinstance(value, dict):
+        return {
+            key: _with_infinities(item, key in _NUMBERS or (numbers and key not in _NAMES))
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_infinities(item, numbers) for item in value]
+    return _INFINITE.get(value, value) if numbers and isinstance(value, str) else value

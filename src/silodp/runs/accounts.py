@@ -1,0 +1,203 @@
+"""What a run would take of the silos' ledgers: from options and plans to reservations.
+
+Off by default in simulation; `--ledger DIR` turns it on. What is done with a reservation is in
+`privacy.session`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
+
+from silodp.base.errors import SilodpError
+from silodp.base.values import plain
+from silodp.config.options import RunOptions
+from silodp.data import registry as datasets
+from silodp.methods import get_method
+from silodp.models.model import is_heavy
+from silodp.privacy.ledger.account import Allowance
+from silodp.privacy.ledger.charging import Reservation
+from silodp.privacy.ledger.storage import SUFFIX, Ledger, ledger_paths, read_path
+from silodp.privacy.mechanisms.statistics import gaussian_event
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.policy import Policy
+from silodp.privacy.session import RunLedgers
+from silodp.runs.prepare import Prepared, data_options, filled, plans_of, policies_of
+
+
+class Release(NamedTuple):
+    """Statistics that a silo releases outside any run, by one Gaussian mechanism."""
+
+    silo: str
+    what: str
+    records: int
+    unit: str
+    noise_multiplier: float
+    epsilon: float
+    delta: float
+
+
+# In how many blocks a run on one machine is charged: each is written to the ledgers of all silos.
+BLOCKS = 4
+
+
+def ledgers_of(prepared: Prepared) -> RunLedgers | None:
+    """What the run would take of its ledgers; None without any."""
+    asked = prepared.asked[0]
+    if asked.ledger is None:
+        return None
+    if len(prepared.plans) > 1:
+        raise SilodpError(
+            "--ledger: settings of one sweep share their noise, so that their costs do not add up: "
+            "charge one setting at a time, with `run`."
+        )
+    names = prepared.federations[0].names
+    plans, policies = prepared.plans[0], prepared.policies[0]
+    for plan in plans:
+        if not plan.private or plan.unproven:
+            reason = plan.statement()["unproven"][0]
+            raise SilodpError(
+                f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
+                f"({reason}): change it, or leave out --ledger."
+            )
+    return _ledgers(asked, names, plans, policies)
+
+
+def _ledgers(
+    asked: RunOptions,
+    names: Sequence[str],
+    plans: Sequence[SiloPlan],
+    policies: Sequence[Policy],
+) -> RunLedgers:
+    assert asked.ledger is not None
+    return RunLedgers(
+        asked.ledger,
+        {name: _reservation(asked, plan) for name, plan in zip(names, plans, strict=True)},
+        _allowances(names, policies),
+    )
+
+
+def _allowances(names: Sequence[str], policies: Sequence[Policy]) -> dict[str, Allowance]:
+    return {
+        name: Allowance(*policy.lifetime, policy.relation, policy.unit, policy.lifetime_filter)  # type: ignore[arg-type]
+        for name, policy in zip(names, policies, strict=True)
+    }
+
+
+def ledgers_of_release(
+    asked: RunOptions, releases: Sequence[Release], policies: Sequence[Policy]
+) -> RunLedgers | None:
+    """What statistics that are released outside any run would take of ledgers; None without any.
+
+    In a ledger they are a run of one round, because all of it is released at once or nothing is.
+    """
+    if asked.ledger is None:
+        return None
+    for release in releases:
+        if math.isinf(release.epsilon):
+            raise SilodpError(
+                f"Silo {release.silo!r}: a ledger holds only what is proven, and no privacy is "
+                "asked for there: give it a finite epsilon, or leave out --ledger."
+            )
+    names = [release.silo for release in releases]
+    reservations = {release.silo: _reservation_of_release(asked, release) for release in releases}
+    return RunLedgers(asked.ledger, reservations, _allowances(names, policies))
+
+
+def _reservation_of_release(asked: RunOptions, release: Release) -> Reservation:
+    def event_of(first: int, last: int) -> DpEvent:
+        return gaussian_event(release.noise_multiplier, int(first <= 0 < last))
+
+    about = {
+        "summary": f"{release.what} of {asked.data}, {release.records} {release.unit}s, noise "
+        f"{release.noise_multiplier:.4g}",
+        "data": asked.data,
+        "data_options": _which_records(asked),
+        **release._asdict(),
+    }
+    return Reservation(0.0, about, 1, event_of)
+
+
+def _reservation(asked: RunOptions, plan: SiloPlan) -> Reservation:
+    """Each seed is a run of its own: together they cost that many times as much."""
+
+    def event_of(first: int, last: int) -> DpEvent:
+        return SelfComposedDpEvent(plan.event_of(first, last), asked.seeds)
+
+    seeds = f", {asked.seeds} seeds" if asked.seeds > 1 else ""
+    about = {
+        "summary": f"{asked.method} on {asked.data}{seeds}, {plan.records} {plan.unit}s, noise "
+        f"{plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
+        "data": asked.data,
+        "data_options": _which_records(asked),
+        "method": asked.method,
+        "model": asked.model,
+        "seeds": asked.seeds,
+        "records": plan.records,
+        "queries": sorted(plan.queries()),
+        **plan.statement(),
+    }
+    return Reservation(
+        overflow=min(1.0, plan.overflow * asked.seeds),
+        about=about,
+        rounds=plan.schedule.rounds,
+        event_of=event_of,
+        # What is tuned is proven as a whole, and of no part.
+        blocks=1 if plan.tuning is not None else BLOCKS,
+    )
+
+
+def refuse_early(asked: RunOptions) -> None:
+    """Refuses a run that would exceed a silo's policy before any record is read.
+
+    How many records a silo has, its ledger knows from its last run on these data. If the ledger is
+    new, or the data are others, the same check after loading decides.
+    """
+    if asked.ledger is None or not any(asked.ledger.glob(f"*{SUFFIX}")):
+        return
+    ledgers = [read_path(path) for path in ledger_paths(asked.ledger)]
+    # A folder may hold the ledgers of others too: only those that these data were charged to count.
+    ledgers = [ledger for ledger in ledgers if _is_about(_last_about(ledger), asked)]
+    counts = {ledger.silo: _last_about(ledger)["records"] for ledger in ledgers}
+    if not counts:
+        return
+    defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
+    asked = filled(asked, defaults, None, asked.task or "")
+    by_subject = any(ledger.unit == "subject" for ledger in ledgers)
+    try:
+        policies = policies_of(asked, list(counts), by_subject)
+        plans = plans_of(
+            asked,
+            list(counts),
+            list(counts.values()),
+            policies,
+            get_method(asked.method),
+            is_heavy(asked.model or ""),
+        )
+    except SilodpError:
+        return  # the ledgers are of other silos than the data: what is loaded will tell
+    _ledgers(asked, list(counts), plans, policies).check()
+
+
+def _is_about(about: dict[str, Any], asked: RunOptions) -> bool:
+    """Whether a charge was for the same records as are asked for now."""
+    same_data = about.get("data") == asked.data
+    # A tuned run trains on a part of them.
+    all_trained = "tuning" not in about.get("queries", ())
+    return same_data and all_trained and about.get("data_options") == _which_records(asked)
+
+
+def _which_records(asked: RunOptions) -> dict[str, Any]:
+    """The data options that decide which records a silo has."""
+    given = asdict(data_options(asked))
+    for name in ("data_dir", "no_cache", "preprocess"):
+        del given[name]
+    return plain({name: value for name, value in given.items() if value is not None})
+
+
+def _last_about(ledger: Ledger) -> dict[str, Any]:
+    """What the silo's latest run says of itself: such as data and record count."""
+    about = [entry.body["about"] for entry in ledger.entries if "about" in entry.body]
+    return about[-1] if about else {}

@@ -1,0 +1,109 @@
+"""What a run is measured against: local training and FedAvg of the same silos, budgets and seeds.
+
+They are runs of their own, each with the epsilon of the run that they stand beside. They are kept
+in its folder, where `silodp report` finds them.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from silodp.base.errors import SilodpError
+from silodp.base.values import plain
+from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.results.result import RESULT_FILE, Result, read_result, write_file
+
+BASELINES = ("local", "fedavg")
+BASELINES_FOLDER = "baselines"
+NAMES = {"local": "local training", "fedavg": "FedAvg"}
+# What a finished baseline was asked for, so that it is taken for no other.
+_ASKED_FILE = "asked.json"
+_OF_METHODS = (*METHOD_OPTIONS, "silo_lam", "method_options")
+# From Python: objects, which no file could tell apart.
+_GIVEN = ("federation", "custom_model", "reporter")
+
+
+def train_baselines(
+    train: Callable[..., Result], folder: Path, resume: bool, overwrite: bool, **asked: Any
+) -> None:
+    """Trains those that are not finished yet, each into its own folder below the run's.
+
+    Args:
+      train: `runs.run`.
+      folder: of the run that they stand beside.
+      resume: go on where an interrupted call stood.
+      overwrite: train anew.
+      **asked: what the run was asked for.
+    """
+    if asked.get("ledger") is not None:
+        raise SilodpError(
+            "--baselines trains two runs more, which the ledgers would have to be charged for: "
+            "train local and fedavg by themselves, and give all folders to silodp report."
+        )
+    for method in BASELINES:
+        if method == asked.get("method"):
+            continue
+        own = _options_for(method, asked)
+        place = folder / BASELINES_FOLDER / method
+        finished = resume and (place / RESULT_FILE).exists()
+        if finished and _asked_in(place) == _told(own):
+            continue
+        train(out=place, resume=resume and not finished, overwrite=overwrite or finished, **own)
+        write_file(place / _ASKED_FILE, json.dumps(_told(own)))
+
+
+def baselines_of(folder: Path) -> dict[str, Result]:
+    """Those that were trained beside the run in that folder, by method."""
+    places = {method: folder / BASELINES_FOLDER / method for method in BASELINES}
+    return {m: read_result(place) for m, place in places.items() if (place / RESULT_FILE).exists()}
+
+
+def forget_baselines(folder: Path) -> None:
+    """Takes those of another run out of the folder, and nothing else that may lie there."""
+    for method in BASELINES:
+        place = folder / BASELINES_FOLDER / method
+        for name in (RESULT_FILE, _ASKED_FILE):
+            (place / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody has put something beside them
+            place.rmdir()
+    with contextlib.suppress(OSError):
+        (folder / BASELINES_FOLDER).rmdir()
+
+
+def seen_together(methods: Sequence[str], noise_from_seeds: bool) -> str:
+    """What it costs to show a run and its baselines to the same eyes."""
+    names = " and ".join(NAMES[method] for method in methods)
+    said = f"{names} {'was' if len(methods) == 1 else 'were'} trained beside it on the same records"
+    if noise_from_seeds:
+        return (
+            f"{said}, and from the same seeds: these runs share their noise, so that together they "
+            "promise nothing; never release them together"
+        )
+    return (
+        f"{said}: whoever is shown all of them has seen {len(methods) + 1} runs of that epsilon "
+        "each, which together cost more than one"
+    )
+
+
+def _options_for(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """As asked, without what the method does not know."""
+    known = get_method(method).option_names
+    kept = {n: v for n, v in asked.items() if n not in _OF_METHODS or n in known}
+    return kept | {"method": method}
+
+
+def _told(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Options as a file holds them; None where records or a model were given from Python."""
+    if asked.get("federation") is not None or asked.get("custom_model") is not None:
+        return None
+    return json.loads(json.dumps(plain({n: v for n, v in asked.items() if n not in _GIVEN})))
+
+
+def _asked_in(place: Path) -> Any:
+    """What the baseline there was asked for; what cannot be read equals nothing."""
+    try:
+        return json.loads((place / _ASKED_FILE).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError):
+        return {}

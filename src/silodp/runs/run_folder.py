@@ -1,0 +1,31 @@
+"""The folder of a run: its checkpoint while it goes on, then its result."""
+
+from pathlib import Path
+
+from silodp.base.errors import SilodpError
+from silodp.base.files import check_writable
+from silodp.engines.checkpoint import CheckpointFolder
+from silodp.results.model_export.files import remove_handovers
+from silodp.results.result import MODELS_FILE, RESULT_FILE
+
+
+class RunFolder(CheckpointFolder):
+    """Refuses to destroy a result, and keeps the checkpoint until there is one."""
+
+    def __init__(self, folder: Path, resume: bool = False, overwrite: bool = False):
+        """Checks at once, before any work is done, that the folder can be used."""
+        check_writable(folder)
+        if not overwrite and (folder / RESULT_FILE).exists():
+            raise SilodpError(
+                f"{folder} holds a finished run: choose another --out, or replace it with "
+                "--overwrite."
+            )
+        super().__init__(folder, resume, overwrite)
+
+    def open(self) -> None:
+        """The run starts: the folder is made, and what is to be overwritten goes."""
+        super().open()
+        if self.overwrite:
+            for name in (RESULT_FILE, MODELS_FILE):
+                (self.folder / name).unlink(missing_ok=True)
+            remove_handovers(self.folder)

@@ -1,0 +1,166 @@
+"""From the metrics of a setting to its result: what was asked, what came out, what was promised."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
+
+from silodp.base.errors import SilodpError
+from silodp.config.options import RunOptions
+from silodp.data.federation import Federation
+from silodp.methods.clusters import CHOSEN
+from silodp.privacy.policy import RECORD_COUNT, Policy
+from silodp.results.cluster_members import cluster_members
+from silodp.results.learned import MOST_RELATED, feature_names, summed_up
+from silodp.results.result import Result, summary
+from silodp.runs.draft_cards import draft_cards
+from silodp.runs.prepare import Prepared, person_guarantee
+
+COUNTS_ARE_PUBLIC = (
+    "each silo's number of records is public: its weight, sampling rate and steps follow from it"
+)
+TEST_IS_NOT_COVERED = (
+    "epsilon is about models, not about metrics: these are computed on test records without noise"
+)
+ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
+NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
+
+
+def result_of(
+    prepared: Prepared,
+    federations: Sequence[Federation],
+    number: int,
+    rounds: Sequence[int],
+    by_silo: np.ndarray,
+    seconds: dict[str, float],
+    models: Any = None,
+    learned: dict[str, Any] | None = None,
+    noisy_metric: bool = False,
+) -> Result:
+    """The result of a setting.
+
+    Args:
+      prepared: what was asked for.
+      federations: whose test records the metric is of, one a seed, as models were trained on them.
+      number: of the setting.
+      rounds: after which the metric was worked out.
+      by_silo: the metric, [rounds, seeds, silos].
+      seconds: what took how long.
+      models: the silos' own, if they are kept.
+      learned: what the method found out about the silos: arrays [seeds, ...], by name.
+      noisy_metric: whether the metric has noise that was paid for.
+    """
+    asked, federation = prepared.asked[number], federations[0]
+    plans, policies = prepared.plans[number], prepared.policies[number]
+    overall = over_silos(by_silo, federations)
+    return Result(
+        data=federation.name,
+        method=asked.method,
+        options=_described(prepared, number),
+        metric=federation.metric,
+        test=summary(overall[-1]),
+        per_silo=[
+            {
+                "silo": silo.name,
+                "records": silo.public_count if policy.count_is_public else None,
+                "test_records": silo.public_test_count if _shown(policy) else None,
+                **summary(by_silo[-1, :, place]),
+            }
+            for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
+        ],
+        privacy=[plan.statement() for plan in plans],
+        assumptions=_assumptions(asked, federation, policies),
+        warnings=prepared.warnings,
+        person=person_guarantee(plans, asked.max_silos_per_subject),
+        history=[
+            {"round": rounds, **summary(values)}
+            for rounds, values in zip(rounds, overall, strict=True)
+        ],
+        seconds=seconds,
+        learned=_learned(prepared, number, learned) if learned else None,
+        models=models,
+        cards=None if models is None else draft_cards(prepared, federation, noisy_metric),
+    )
+
+
+def check_finite(result: Result) -> None:
+    """Refuses a result with a model that is of no use."""
+    for silo in result.per_silo:
+        if not math.isfinite(silo["mean"]):
+            raise SilodpError(
+                f"Silo {silo['silo']!r}: the model is not finite any more after training: lower "
+                f"--lr (it is {result.options['lr']}) or --lam, or use --regulariser proximal; "
+                "--engine debug says in which round it happened."
+            )
+
+
+def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.ndarray:
+    """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
+    # As far as they are public: these weights are part of what is shown.
+    counts = np.stack([one.public_test_counts for one in federations])  # [seeds, silos]
+    return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+
+
+def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:
+    """The means over seeds, and what they say in words, if they are such that we know how."""
+    federation, model = prepared.federations[0], prepared.model
+    features = feature_names(federation.input_shape, federation.feature_names)
+    budgets = [policy.epsilon for policy in prepared.policies[number]]
+    said = summed_up(learned, federation.names, budgets, features if model.linear else None)
+    if CHOSEN in learned:
+        said |= cluster_members(learned[CHOSEN], federation.names)
+        # Over seeds, a mean of labels would mean nothing.
+        learned = {name: value for name, value in learned.items() if name != CHOSEN}
+    if said and len(federation.silos) > MOST_RELATED:
+        learned = {name: value for name, value in learned.items() if name != "relations"}
+    return _over_seeds(learned) | said
+
+
+def _over_seeds(learned: Any) -> Any:
+    """A pytree of arrays [seeds, ...] as dictionaries and lists: the means, to 6 digits."""
+    if isinstance(learned, np.ndarray):
+        return _rounded(np.mean(learned, axis=0, dtype=np.float64).tolist())
+    inside = tree_leaves_with_path(learned, is_leaf=lambda node: node is not learned)
+    if type(learned) in (list, tuple):
+        return [_over_seeds(value) for _, value in inside]
+    return {keystr(path, simple=True): _over_seeds(value) for path, value in inside}
+
+
+def _rounded(values: Any) -> Any:
+    """Numbers in nested lists, to 6 significant digits."""
+    if isinstance(values, list):
+        return [_rounded(value) for value in values]
+    return float(f"{values:.6g}")
+
+
+def _described(prepared: Prepared, number: int) -> dict[str, Any]:
+    """The options as a result shows them: without those that say nothing."""
+    shown = {n: value for n, value in asdict(prepared.asked[number]).items() if value is not None}
+    if of_silos := prepared.of_silos[number].get("lam"):  # the numbers: a file may change
+        shown["silo_lam"] = dict(zip(prepared.federations[0].names, of_silos, strict=True))
+    return shown
+
+
+def _shown(policy: Policy) -> bool:
+    """Whether a count of records may be shown; by subject only that of subjects is public."""
+    return policy.count_is_public and (policy.unit == "record" or RECORD_COUNT in policy.public)
+
+
+def _assumptions(
+    asked: RunOptions, federation: Federation, policies: Sequence[Policy]
+) -> list[str]:
+    """What the privacy statement takes for granted, in words."""
+    assumed = []
+    if any(policy.count_is_public for policy in policies):
+        assumed.append(COUNTS_ARE_PUBLIC)
+    if not asked.metric_share:
+        assumed.append(TEST_IS_NOT_COVERED)
+    if federation.declared:
+        assumed.append(f"public, because declared: {', '.join(federation.declared)}")
+    if any(math.isfinite(policy.epsilon) for policy in policies):
+        assumed += [ONE_RUN_EACH] if asked.seeds > 1 else []
+        assumed += [NOISE_FROM_A_SEED] if asked.entropy == "seed" else []
+    return assumed
