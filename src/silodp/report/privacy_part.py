@@ -16,7 +16,7 @@ from silodp.results.result import Result
 from silodp.runs.baselines import seen_together
 
 Left = Mapping[str, Mapping[str, Any]]
-"""By silo, what its ledger says (`spending.remaining`)."""
+"""By silo, what its ledger says (`account.remaining`)."""
 
 
 class Promise(NamedTuple):

@@ -151,7 +151,7 @@ def standing(config: SiteConfig) -> dict[str, Any]:
     """What the site's ledger has `spent` so far, and the `lifetime` that holds.
 
     Of a source, that is the stricter of the site's policy and of what its ledger holds. Shares are
-    of the ledger's lifetime, as `spending.standing` has them.
+    of the ledger's lifetime, as `account.standing` has them.
     """
     epsilon, delta = config.policy.lifetime
     told: dict[str, Any] = {}

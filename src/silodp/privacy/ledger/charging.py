@@ -1,6 +1,6 @@
 """Writing to the ledgers of the silos of a run: all of them, or none.
 
-A run is reserved, charged block by block, and closed: see `spending`, which knows what may follow
+A run is reserved, charged block by block, and closed: see `account`, which knows what may follow
 what. `session` is who calls this, in that order, and nobody else does.
 """
 

@@ -1,6 +1,6 @@
 """The privacy ledger of a silo: one SQLite file, only ever added to, chained by hashes.
 
-What an entry costs is not known here (see `spending`): this is how entries are kept. A ledger that
+What an entry costs is not known here (see `account`): this is how entries are kept. A ledger that
 is damaged, or that is not wholly understood, is refused, and never made anew: that would forget
 what was spent.
 """

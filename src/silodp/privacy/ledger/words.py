@@ -84,7 +84,7 @@ def _value(value: Any) -> str:
 
 
 def standing_notes(told: Mapping[str, Any]) -> list[str]:
-    """What else a person should know of where a ledger stands (see `spending.standing`)."""
+    """What else a person should know of where a ledger stands (see `account.standing`)."""
     notes = []
     if told["format"] == 1:
         notes.append(
