@@ -7,7 +7,7 @@ import os
 import hypothesis
 import independent_accountant
 import pytest
-from dp_accounting import ComposedDpEvent, get_sigma_gaussian
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, get_sigma_gaussian
 from hypothesis import strategies
 from ledgers import (
     AMPLE,
@@ -589,6 +589,44 @@ def test_a_lowered_lifetime_that_is_spent_lets_nothing_pass(tmp_path):
     assert told["broken"] == [{"epsilon": 1.0, "delta": DELTA}]
     assert told["left_share"] == 0
     assert any("NOT KEPT" in note for note in standing_notes(told))
+
+
+@pytest.mark.parametrize("kind", ["renyi", "gaussian"])
+def test_a_lifetime_that_is_changed_in_hindsight_says_nothing_of_what_was_spent(tmp_path, kind):
+    """Lowered to just what was spent, the best order would be known after what was seen."""
+    loose = Allowance(10.0, DELTA, filter=kind)
+    for number in range(20):
+        spend(tmp_path, gaussian(8.0), f"run {number}", loose)
+    told = remaining(tmp_path, A)
+    assert not told["changed"]
+    just = next(
+        epsilon
+        for epsilon in (2.2 + 0.02 * step for step in range(100))
+        if 20 * lifetime.cost(GaussianDpEvent(8.0), Allowance(epsilon, DELTA, filter=kind).opened())
+        <= Allowance(epsilon, DELTA, filter=kind).opened().budget
+    )
+    assert just < told["spent_epsilon"]
+    for epsilon in (just, 12.0):
+        allow(tmp_path, A, epsilon)
+        after = remaining(tmp_path, A)
+        assert after["lifetime_epsilon"] == epsilon
+        assert after["spent_epsilon"] == told["spent_epsilon"]
+        assert after["broken"] == []
+        assert after["changed"]
+        assert any("changed after something had been charged" in n for n in standing_notes(after))
+    # At a smaller delta it is more, and never what was promised at a larger one.
+    allow(tmp_path, A, 12.0, DELTA / 10)
+    assert remaining(tmp_path, A)["spent_epsilon"] > told["spent_epsilon"]
+    allow(tmp_path, A, 10.0)  # what it was, but not since before anything was charged
+    assert remaining(tmp_path, A)["changed"]
+
+
+def test_a_lifetime_that_is_changed_before_anything_is_charged_is_fixed_then(tmp_path):
+    reserve(tmp_path, gaussian(20.0), "never charged", FIVE)
+    allow(tmp_path, A, 3.0)
+    spend(tmp_path, gaussian(20.0), "a", Allowance(3.0, DELTA))
+    assert account(tmp_path).fixed.allowance == Allowance(3.0, DELTA)
+    assert not remaining(tmp_path, A)["changed"]
 
 
 def test_raising_is_a_new_promise_in_so_many_words(tmp_path):

@@ -5,6 +5,7 @@ of outcomes and how likely each is, and at each stage the adversary takes whatev
 None of that shares code with what it attacks.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -628,6 +629,33 @@ def test_no_strategy_makes_the_loss_exceed_the_odometer_at_any_time(epsilon, del
     assert truth > delta * 1e-3  # and the adversary is not a weak one
 
 
+def test_the_least_lifetime_in_hindsight_is_no_odometer():
+    """Gaussian releases, the more the longer; whoever stops where it pays best, and then says that
+    the lifetime was just what that took, has released at several times the delta."""
+    delta, ratio, steps = 1e-5, 1.2, 60
+    x = np.linspace(-7, 8, 751)  # the loss so far, in its standard deviations
+    kept = math.sqrt(1 / ratio)
+    move = norm.pdf(x[None] - kept * x[:, None], scale=math.sqrt(1 - kept * kept))
+    move *= x[1] - x[0]
+    orders = 1 + np.geomspace(1e-2, 1e6, 20_001)
+    of_delta = (math.log(delta * (1 - ASIDE)) + np.log(orders)) / (orders - 1)
+    best = np.zeros(len(x))
+    for spent in 1e-3 * ratio ** np.arange(steps)[::-1]:  # mu^2 so far
+        least = np.min(orders * spent / 2 - of_delta + np.log1p(-1 / orders))
+        losses = spent / 2 + x * math.sqrt(spent)
+        best = np.maximum(move @ best, -np.expm1(np.minimum(least - losses, 0)))
+    truth = float(norm.pdf(x) * (x[1] - x[0]) @ best)
+    assert 5 * delta < truth < 6 * delta
+
+
+def test_orders_of_the_odometer_are_those_that_were_fixed_before():
+    first, after = (open_lifetime(epsilon, 1e-5, "add-remove") for epsilon in (6.0, 0.5))
+    assert odometer([TYPICAL], 0.0, after, first) == odometer([TYPICAL], 0.0, first)
+    assert odometer([TYPICAL], 0.0, after) != odometer([TYPICAL], 0.0, first)
+    strict = open_lifetime(6.0, 1e-8, "add-remove")
+    assert odometer([TYPICAL], 0.0, strict, first) > odometer([TYPICAL], 0.0, first)
+
+
 def _runs(lifetime):
     """Runs of several kinds that take a quarter of the budget, as events and as losses."""
     left = lifetime.budget / 4
@@ -713,6 +741,16 @@ def test_promises_that_are_none():
         open_lifetime(1.0, 1e-5, "add-remove", order=1.0)
     with pytest.raises(SilodpError):
         open_lifetime(1.0, 1e-5, "add-remove", "gaussian", order=2.0)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1e-12, 1e-100), (1e-12, 5e-324), (1e20, 1e-5), (1e300, 1e-5)]
+)
+def test_extreme_promises_are_kept_or_refused_and_end(epsilon, delta):
+    for kind in KINDS:
+        with contextlib.suppress(SilodpError):
+            lifetime = open_lifetime(epsilon, delta, "add-remove", kind)
+            assert from_json(epsilon, delta, "add-remove", to_json(lifetime)) == lifetime
 
 
 def test_a_ledger_in_use_keeps_its_order():

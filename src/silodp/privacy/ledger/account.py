@@ -23,7 +23,10 @@ first charge on, nothing else fits.
 
 A lifetime that is lowered joins the ones in force, and all of them hold. One that is raised ends
 those that it exceeds: it is a new promise about everything since the ledger was opened, and holds
-as far as the decision to raise it did not depend on what was released.
+as far as the decision to raise it did not depend on what was released. So does a lowered one, of
+what was charged before it: whoever lowers a lifetime to just what was spent has chosen the order of
+its filter in hindsight. What was spent is therefore said by the promise that was fixed before
+anything was charged, and by it alone.
 """
 
 import functools
@@ -191,11 +194,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Account:
-    """A ledger, understood: the promises in force (the latest last), and the runs."""
+    """A ledger, understood.
+
+    Attributes:
+      promises: those in force, the latest last.
+      runs: by their names.
+      format: of the ledger.
+      fixed: the latest promise that was made before anything was charged, in force or not.
+    """
 
     promises: tuple[Promise, ...]
     runs: dict[str, Run]
     format: int = FORMAT
+    fixed: Promise | None = None
 
     @property
     def allowance(self) -> Allowance | None:
@@ -245,7 +256,9 @@ def account_of(ledger: Ledger) -> Account:
 def _after(ledger: Ledger, account: Account, entry: Entry) -> Account:
     try:
         if entry.kind == "policy":
-            return replace(account, promises=_promised(ledger, account, entry))
+            promises = _promised(ledger, account, entry)
+            fixed = account.fixed if account.spent else promises[-1]
+            return replace(account, promises=promises, fixed=fixed)
         if entry.kind == "converted":
             if account.format == FORMAT or entry.body["format"] != FORMAT:
                 raise ValueError("there is nothing to convert")
@@ -447,17 +460,19 @@ def spent_epsilon(account: Account) -> float:
     """Epsilon of all that was charged, at the lifetime delta; true however runs were chosen.
 
     The least of three bounds, each of which fails with a chance of at most delta: the odometer's;
-    the lifetime's, where it is kept; and, of a ledger with a single run, that of its plan.
+    the lifetime's, where it is kept; and, of a ledger with a single run, that of its plan. The
+    first two go by the lifetime that was fixed before anything was charged: one that was set since
+    may have been chosen after seeing what was released.
     """
     if not account.spent or not account.promises:
         return 0.0
     promise = account.promises[-1]
-    filtered, allowance = promise.lifetime, promise.allowance
+    fixed, allowance = account.fixed or promise, promise.allowance
     overflow = math.fsum(cost.overflow for cost in account.spent)
     events = [_read_event(cost.event) for cost in account.spent]
-    bounds = [lifetime.odometer(events, overflow, filtered)]
-    if keeps(account, promise):
-        bounds.append(allowance.epsilon)
+    bounds = [lifetime.odometer(events, overflow, promise.lifetime, fixed.lifetime)]
+    if fixed.allowance.delta <= allowance.delta and keeps(account, fixed):
+        bounds.append(fixed.allowance.epsilon)
     if (only := _only_run(account)) is not None:
         bounds.append(planned_epsilon(only.whole, allowance))
     return min(bounds)
@@ -505,7 +520,8 @@ def standing(ledger: Ledger) -> dict[str, Any]:
     `given_back_share` was reserved once, never charged, and is left again. `spent_epsilon` is the
     epsilon of all that was charged (see `spent_epsilon`), and `remaining_epsilon` the largest
     epsilon (at the lifetime delta) of ONE further release by the Gaussian mechanism that still
-    fits; epsilons do not add up. `same_again` says what a further run like the latest would take.
+    fits; epsilons do not add up. `changed` says whether the lifetime was set after something had
+    been charged under another. `same_again` says what a further run like the latest would take.
     """
     account = account_of(ledger)
     told: dict[str, Any] = {
@@ -527,6 +543,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
         "given_back_share": 0.0,
         "left_share": None,
         "given_to": None,
+        "changed": False,
         "same_again": None,
         "broken": [],
     }
@@ -555,6 +572,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
         "left_share": left / filtered.budget,
         "remaining_epsilon": further,
         "given_to": account.given_to(promise),
+        "changed": account.fixed is not None and account.fixed.lifetime != filtered,
         "same_again": _same_again(account, promise, left),
         "broken": _broken(account),
     }

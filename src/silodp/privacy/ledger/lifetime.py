@@ -366,7 +366,12 @@ def epsilon_of_left(left: float, lifetime: Lifetime) -> float:
 _LEVELS = np.arange(-11, 5)
 
 
-def odometer(events: Sequence[DpEvent], overflow: float, lifetime: Lifetime) -> float:
+def odometer(
+    events: Sequence[DpEvent],
+    overflow: float,
+    lifetime: Lifetime,
+    fixed: Lifetime | None = None,
+) -> float:
     """An epsilon that is true at every moment, whatever was chosen after seeing what.
 
     With chance 1 - delta over all that is ever released, AT NO TIME has the privacy loss L been
@@ -383,23 +388,32 @@ def odometer(events: Sequence[DpEvent], overflow: float, lifetime: Lifetime) -> 
 
     So the least of the F right sides is true, also if it is another one each time. The orders are
     those at which Gaussian mechanisms come furthest until L may be epsilon_f, a ladder of levels:
-    a - 1 = (c + sqrt(c^2 + c epsilon_f)) / epsilon_f with c = log(F/delta').
+    a - 1 = (c + sqrt(c^2 + c epsilon_f)) / epsilon_f with c = log(F/delta'). Where the lifetime was
+    changed, they are those of the lifetime that was `fixed` before anything was charged.
     """
     if not 0 <= overflow <= lifetime.overflow_budget:
         return math.inf
     steps = steps_of(ComposedDpEvent(list(events)))
     if not steps:
         return 0.0
-    c = math.log(len(_LEVELS) / _filter_delta(lifetime.delta))
-    levels = lifetime.epsilon * 2.0 ** (_LEVELS / 2)
-    above_one = (c + np.sqrt(c * c + c * levels)) / levels
+    above_one = _odometer_orders(fixed or lifetime) - 1
+    c = _log_level_chance(lifetime)
     with np.errstate(all="ignore"):
         try:
-            orders = (1 + above_one).tolist()
-            total = rdp.curve(steps, orders, lifetime.relation, exact=True)
+            total = rdp.curve(steps, (1 + above_one).tolist(), lifetime.relation, exact=True)
         except OverflowError:  # counts beyond floating point
             return math.inf
         return float(np.min(total + c / above_one)) * (1 + _ROUNDING)
+
+
+def _odometer_orders(lifetime: Lifetime) -> np.ndarray:
+    c, levels = _log_level_chance(lifetime), lifetime.epsilon * 2.0 ** (_LEVELS / 2)
+    return 1 + (c + np.sqrt(c * c + c * levels)) / levels
+
+
+def _log_level_chance(lifetime: Lifetime) -> float:
+    """log(F/delta'): each of F orders may fail with a chance of delta'/F."""
+    return math.log(len(_LEVELS) / _filter_delta(lifetime.delta))
 
 
 # What a budget may be
@@ -431,11 +445,16 @@ def _best_order(epsilon: float, delta: float) -> float:
 @functools.lru_cache(maxsize=2**10)
 def _gaussian_budget(epsilon: float, delta: float) -> float:
     """About the largest mu^2 that is (epsilon, delta')-DP, and no more than that."""
-    with np.errstate(all="ignore"):
-        budget = float(get_sigma_gaussian(epsilon, _filter_delta(delta))) ** -2
-    # The search above ends on either side.
+    try:
+        with np.errstate(all="ignore"):
+            budget = float(get_sigma_gaussian(epsilon, _filter_delta(delta))) ** -2
+    except (ValueError, ArithmeticError):  # beyond what the search can do
+        return 0.0
+    # The search ends on either side, and far off where numbers are extreme.
+    below = 1e-8
     while budget > 0 and _gaussian_delta(budget, epsilon) > _filter_delta(delta):
-        budget *= 1 - 1e-8
+        budget *= max(0.0, 1 - below)
+        below *= 2
     return budget
 
 

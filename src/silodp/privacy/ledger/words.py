@@ -95,6 +95,11 @@ def standing_notes(told: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"the lifetime was given to run {told['given_to']} alone, so nothing else fits"
         )
+    if told["changed"]:
+        notes.append(
+            "its lifetime was changed after something had been charged, and holds as far as that "
+            "did not depend on what was released; what was spent is said by the one before"
+        )
     if told["open_runs"]:
         names = ", ".join(told["open_runs"])
         notes.append(
