@@ -380,6 +380,26 @@ def test_half_made_files_do_not_block(tmp_path):
     assert ledger.ledger_paths(tmp_path) == [path]
 
 
+def test_a_ledger_that_is_not_whole_is_not_put_into_place(tmp_path, monkeypatch):
+    """Such as on a full disk: what was written waits in the log, and the log is not kept."""
+    insert, readers = ledger._insert, []
+
+    def watched(connection, entry):
+        (path,) = tmp_path.glob("*.tmp")
+        reader = sqlite3.connect(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sqlite_master").fetchall()  # holds the file as it was
+        readers.append(reader)
+        insert(connection, entry)
+
+    monkeypatch.setattr(ledger, "_insert", watched)
+    with pytest.raises(SilodpError, match="no ledger can be made"):
+        ledger.create(tmp_path, A, "add-remove", "record")
+    for reader in readers:
+        reader.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ledger_held_by_another(tmp_path, monkeypatch):
     reserve(tmp_path, gaussian())
     monkeypatch.setattr(ledger, "_PATIENCE", 0.05)

@@ -283,6 +283,10 @@ def _make(path: Path, first: Entry) -> None:
             connection.execute(statement)
         _insert(connection, first)
         connection.execute("COMMIT")
+        # The file alone is put into place: what stays in the log, such as on a full disk, is lost.
+        busy, written, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if busy or written != moved:
+            raise sqlite3.OperationalError("its first entry did not get from the log to the file")
 
 
 def _settle_on_disk(folder: Path) -> None:
