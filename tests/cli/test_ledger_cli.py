@@ -239,6 +239,12 @@ def test_ledgers_are_not_copied_over_themselves(cli, sentence, folder, tmp_path)
     for same in (folder, folder / ".." / folder.name, tmp_path / "link"):
         told = sentence(cli("ledger", "backup", folder, "--out", same))
         assert "give another folder" in told
+    linked = tmp_path / "links"
+    linked.mkdir()
+    for silo in (A, EVIL):
+        ledger_path(linked, silo).symlink_to(ledger_path(folder, silo))
+    for source, out in ((linked, folder), (folder, linked)):
+        assert "give another folder" in sentence(cli("ledger", "backup", source, "--out", out))
     assert ledger_path(folder, A).stat().st_ino == before
     assert not [name for name in os.listdir(folder) if name.endswith(".tmp")]
 

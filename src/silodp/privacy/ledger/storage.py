@@ -235,7 +235,7 @@ def backup(path: Path, directory: Path) -> Ledger:
     """
     target = directory / path.name
     # By whichever name: a ledger that is exchanged for its copy loses what is written meanwhile.
-    if directory.exists() and directory.samefile(path.parent):
+    if _is_same(directory, path.parent) or _is_same(target, path):
         raise SilodpError(f"{directory} is where the ledgers are: give another folder to copy to.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -268,6 +268,10 @@ def backup(path: Path, directory: Path) -> Ledger:
             f"{target} cannot be written ({error.strerror}): choose another folder."
         ) from None
     return content
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _make(path: Path, first: Entry) -> None:
