@@ -658,6 +658,19 @@ def test_an_interrupted_run_goes_on_as_it_was_or_not_at_all(tmp_path, other):
     assert states(tmp_path / "ledger") == [["charged"]] * 2
 
 
+def test_a_charged_run_does_not_go_on_without_its_ledger(tmp_path):
+    """Else what `ledger close` gave back could be answered all the same."""
+    options = {"method": "local", "silos": 2, "epsilon": 2, "rounds": 6, "evaluate_every": 1}
+    options |= {"out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        silodp.run(**options, ledger=tmp_path, reporter=Failing(3, KeyboardInterrupt))
+    with pytest.raises(silodp.SilodpError, match="resume it with the same --ledger"):
+        silodp.run(**options, entropy="os", resume=True)
+    assert states(tmp_path) == [["charged"]] * 2
+    silodp.run(**options, ledger=tmp_path, resume=True)
+    assert states(tmp_path) == [["finished"]] * 2
+
+
 def test_what_is_done_again_is_the_same(tmp_path, monkeypatch):
     """The secret is kept with the checkpoint: statistics and rounds are not drawn anew."""
     seen, keys = [], []

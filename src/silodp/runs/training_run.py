@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.data.federation import Federation, Records, Silo
 from silodp.data.preparation import by_moments, preparation_of
@@ -98,6 +99,13 @@ class TrainingRun:
             at = place.begin(
                 fingerprint(job, self.seeds, self.federations, settings_of(b""), **how)
             )
+            if at is not None and at.charge and ledgers is None:
+                # Its rounds are answered once they are charged, and not if it was closed there.
+                raise SilodpError(
+                    f"{place.folder} holds an interrupted run that is charged to ledgers (as "
+                    f"{at.charge!r}): resume it with the same --ledger, or start anew with "
+                    "--overwrite."
+                )
         names, rounds = self.federations[0].names, job.rounds
         self.session = RunSession(ledgers, names, rounds, at.charge if at else "")
         with self.closed_on_failure():
