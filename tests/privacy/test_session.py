@@ -597,14 +597,14 @@ def test_only_charging_writes_to_ledgers():
 def test_only_a_session_makes_paid_rounds():
     assert {module for module, _ in calls_of("PaidRounds")} == {SESSION}
     assert using("_SESSION") == {SESSION}
-    assert {module.rpartition("/")[0] for module in using("free_rounds")} == {"audit"}
+    assert {module.rpartition("/")[0] for module in using("free_rounds")} == {"auditing"}
 
 
 def test_only_a_session_draws_noise_on_the_host():
     # How often a trial is made is drawn as the plan says, before any record is looked at.
     assert {module for module, _ in calls_of("HostRandom")} == {SESSION, "tuning/search.py"}
     secrets = {module for module, _ in calls_of("new_secret")}
-    assert {m for m in secrets if not m.startswith("audit/")} == {
+    assert {m for m in secrets if not m.startswith("auditing/")} == {
         SESSION,
         "sites/job_at_site.py",
     }

@@ -1,5 +1,6 @@
 """What `import silodp` offers, and what it does not load before it is asked for."""
 
+import pkgutil
 import subprocess
 import sys
 
@@ -24,3 +25,9 @@ def test_nothing_heavy_is_loaded_before_it_is_asked_for():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def test_no_public_name_is_that_of_a_module():
+    """Importing the module would put it in the place of what users call."""
+    modules = {module.name for module in pkgutil.iter_modules(silodp.__path__)}
+    assert not modules & set(silodp.__all__)
