@@ -67,6 +67,14 @@ def test_beyond_its_allowance_a_ledger_promises_nothing(ledgers):
     assert "however they were chosen, it is epsilon 6.5" in said
 
 
+def test_a_lifetime_that_was_changed_since_is_said_so(ledgers):
+    found, left = read_ledgers(ledgers, "silo-01"), remaining(ledgers, "silo-01")
+    for changed in (False, True):
+        told = {"silo-01": left | {"changed": changed}}
+        said = Reader(ledgers_section(found, told, with_bars=True)).text
+        assert ("changed after something had been charged" in said) == changed
+
+
 def test_many_ledgers_are_folded_but_for_their_state(ledgers):
     found = read_ledgers(ledgers, None)
     left = {ledger.silo: remaining(ledgers, ledger.silo) for ledger in found}

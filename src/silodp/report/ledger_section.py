@@ -134,6 +134,11 @@ def _state(left: Mapping[str, Any], one: str) -> str:
             f"planned beforehand: however they were chosen, it is epsilon {budget(spent)}."
         )
     told = f"{runs} spent epsilon {budget(spent)} of {allowed} {delta}, however they were chosen. "
+    if left["changed"]:
+        told += (
+            "The lifetime was changed after something had been charged, and holds as far as that "
+            "did not depend on what was released; what was spent is said by the one before. "
+        )
     if left["given_to"] is not None:
         return f"{told}The lifetime was given to one run alone, and nothing else fits."
     told += f"{percent(left['spent_share'])} of the lifetime is spent"
