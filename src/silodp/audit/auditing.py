@@ -88,6 +88,13 @@ class Audit:
       seconds: that it took.
       present: the statistic in the trials that judge, with the canary.
       absent: the same without.
+
+    Examples:
+      >>> found = silodp.audit(
+      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1, trials=100
+      ... )
+      >>> found.method, found.relation, all(check.passed for check in found.checks)
+      ('local', 'add-remove', True)
     """
 
     data: str
@@ -160,6 +167,13 @@ def audit(
       custom_model: a model of the caller's own, likewise.
       reporter: told about progress.
       **options: fields of `RunOptions`.
+
+    Examples:
+      >>> found = silodp.audit(
+      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1, trials=100
+      ... )
+      >>> found.passed, found.lower_bound <= found.claimed_epsilon
+      (True, True)
     """
     started = time.perf_counter()
     reporter = reporter or Reporter()
