@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silodp.advice.advise import Advice, advise
-    from silodp.audit import Audit, audit
+    from silodp.auditing.audit import Audit, audit
     from silodp.base.errors import SilodpError
     from silodp.config.options import RunOptions
     from silodp.data.federation import Federation, Records, Silo
@@ -76,8 +76,8 @@ __all__ = [
 _PLACES = {
     "Advice": "silodp.advice.advise",
     "advise": "silodp.advice.advise",
-    "Audit": "silodp.audit",
-    "audit": "silodp.audit",
+    "Audit": "silodp.auditing.audit",
+    "audit": "silodp.auditing.audit",
     "custom_model": "silodp.models.model",
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",

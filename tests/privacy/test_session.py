@@ -591,20 +591,20 @@ def test_only_a_session_writes_of_runs_to_ledgers():
 
 def test_only_charging_writes_to_ledgers():
     """Whoever imports the module as a whole, or what writes, would be seen here."""
-    assert using("charging", "OpenLedger", "locked") <= {"privacy/charging.py"}
+    assert using("charging", "OpenLedger", "locked") <= {"privacy/ledger/charging.py"}
 
 
 def test_only_a_session_makes_paid_rounds():
     assert {module for module, _ in calls_of("PaidRounds")} == {SESSION}
     assert using("_SESSION") == {SESSION}
-    assert {module.rpartition("/")[0] for module in using("free_rounds")} == {"privacy/audit"}
+    assert {module.rpartition("/")[0] for module in using("free_rounds")} == {"auditing"}
 
 
 def test_only_a_session_draws_noise_on_the_host():
     # How often a trial is made is drawn as the plan says, before any record is looked at.
     assert {module for module, _ in calls_of("HostRandom")} == {SESSION, "tuning/search.py"}
     secrets = {module for module, _ in calls_of("new_secret")}
-    assert {m for m in secrets if not m.startswith("privacy/audit/")} == {
+    assert {m for m in secrets if not m.startswith("auditing/")} == {
         SESSION,
         "sites/job_at_site.py",
     }
@@ -664,7 +664,7 @@ def test_replace_one_is_a_factor_of_two_in_one_place():
                 }
                 if numbers & {2.0, 0.5, 4.0, 0.25}:
                     found.add(module)
-    assert found == {"privacy/steps.py"}
+    assert found == {"privacy/accounting/steps.py"}
 
 
 def names_relation(test):

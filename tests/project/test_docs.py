@@ -206,6 +206,12 @@ def test_every_link_of_a_page_leads_somewhere(page):
             assert anchor in anchors_of(aim), f"{target}: no such heading"
 
 
+@every_page
+def test_every_test_that_a_page_names_is_there(page):
+    named = re.findall(r"`(tests/[\w/]+\.py)`", text_of(page))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def nav_pages(nav: Any) -> set[str]:
     if isinstance(nav, str):
         return {nav}

@@ -6,7 +6,7 @@ import time
 import pytest
 from browser import DESKTOP, PHONE, barriers, chromium, opened
 from report_runs import EVIL, made_up, silo_names, write_federation, write_runs
-from test_serve import served
+from served_reports import served
 
 import silodp
 from silodp.base.progress import Reporter

@@ -11,12 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from interruptible import interruptible
 from report_runs import EVIL, made_up, write_federation
+from served_reports import served
 
 import silodp
 from silodp.base.errors import SilodpError
@@ -24,18 +23,6 @@ from silodp.base.progress import Reporter, SweepReporter
 from silodp.base.progress_file import PROGRESS_FILE, KeepsProgress, kept_progress
 from silodp.report.live import live_part, progress_in
 from silodp.report.server import HOST, MOST_AT_ONCE, ReportServer
-
-
-@contextmanager
-def served(*folders, **more):
-    with ReportServer([Path(folder) for folder in folders], **more) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def asked(server, path="", method="GET", **headers):

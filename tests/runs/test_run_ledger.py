@@ -226,7 +226,9 @@ def test_every_round_is_charged_before_it_is_answered(tmp_path, monkeypatch, eng
     check_charged(tmp_path, 7, "finished")
 
 
-@pytest.mark.parametrize("where", ["runs.metrics_of", "runs.check_finite", "result.Result.write"])
+@pytest.mark.parametrize(
+    "where", ["runs.run.metrics_of", "runs.run.check_finite", "results.result.Result.write"]
+)
 def test_a_run_that_fails_after_training_is_closed_too(tmp_path, monkeypatch, where):
     """All rounds were answered and count; nobody can go on with it, so that it is not left open."""
 
@@ -240,7 +242,7 @@ def test_a_run_that_fails_after_training_is_closed_too(tmp_path, monkeypatch, wh
     check_charged(tmp_path / "ledger", 2)
     ((run,),) = runs_in(tmp_path / "ledger")
     evaluated = any(block.last > 2 for block in run.blocks)
-    assert evaluated == (where != "runs.metrics_of")  # what was not released is given back
+    assert evaluated == (where != "runs.run.metrics_of")  # what was not released is given back
 
 
 @pytest.mark.parametrize("hears", [False, True])
@@ -295,7 +297,7 @@ def with_statistics(folder, rounds=6):
     return options | {"ledger": folder / "ledger", "out": folder / "out"}
 
 
-@pytest.mark.parametrize("where", ["training_run.noisy_moments", "training_run.execute"])
+@pytest.mark.parametrize("where", ["runs.training_run.noisy_moments", "runs.training_run.execute"])
 def test_statistics_are_a_block_of_their_own(tmp_path, monkeypatch, where):
     """While they are drawn, or after: what fails then has asked for them, and for no round."""
 

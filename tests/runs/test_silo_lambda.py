@@ -100,8 +100,8 @@ def test_an_audit_attacks_what_would_be_run(monkeypatch):
     def listen(job, world, settings, *_):
         raise RuntimeError(str([setting.of_silos for setting in settings]))
 
-    monkeypatch.setattr("silodp.audit.auditing.direct_checks", lambda *_: ())
-    monkeypatch.setattr("silodp.audit.auditing.run_trials", listen)
+    monkeypatch.setattr("silodp.auditing.audit.direct_checks", lambda *_: ())
+    monkeypatch.setattr("silodp.auditing.audit.run_trials", listen)
     lambdas = ENDS | {"silo 3": 7}
     with pytest.raises(RuntimeError, match=r"'lam': \(inf, 7.0\)"):  # silo 3 and one other
         silodp.audit(federation=federation(), silo="silo 3", silo_lam=lambdas, **OPTIONS)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from site_folders import SITES, make_coordinator, make_sites, proposal, site_text, table
-from test_site_worker import asked, first_request, kinds, same
+from site_requests import AGREED, asked, first_request, kinds, same
 
 from silodp.base.errors import SilodpError
 from silodp.privacy.ledger.account import account_of
@@ -22,7 +22,6 @@ from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.worker import INTERNAL, SiteWorker
 
-AGREED = proposal(method="mrmtl", rounds=3)
 MEASURED = proposal(method="ebmtl", rounds=2, metric_share=0.2)
 
 

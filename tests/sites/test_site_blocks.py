@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from site_folders import at_work, make_coordinator, make_sites, proposal, site_text
-from test_site_worker import first_request
+from site_requests import first_request
 
 from silodp.privacy.ledger.account import account_of, remaining
 from silodp.privacy.ledger.charging import close_all
@@ -511,7 +511,7 @@ def test_killed_at_every_place_of_its_life(tmp_path, place, when):
 KILLED = """
 import os, pkgutil, signal, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_site_blocks import MEASURED, requests_of_a_life
 from silodp.sites.worker import SiteWorker
 place, when, call = {place!r}, {when!r}, {call!r}
@@ -550,7 +550,7 @@ def test_killed_for_real(tmp_path, place, when, call):
     """By SIGKILL, in a process of its own; another goes on from what is on the disk."""
     folder = site_of(tmp_path, MEASURED)
     code = KILLED.format(
-        tests=str(Path(__file__).parents[1] / "support"),
+        tests=[str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")],
         place=PLACES[place],
         when=when,
         call=call,

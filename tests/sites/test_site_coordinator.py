@@ -15,7 +15,7 @@ from site_folders import (
     proposal,
     run_in_one_process,
 )
-from test_sites import models_of
+from site_models import models_of
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress_file import PROGRESS_FILE

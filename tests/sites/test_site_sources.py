@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from site_folders import make_sites, proposal, table
 from site_processes import fed_text
-from test_site_worker import first_request
+from site_requests import first_request
 
 from silodp.base.errors import SilodpError
 from silodp.privacy.ledger.account import account_of, remaining

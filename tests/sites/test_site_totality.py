@@ -27,7 +27,7 @@ from site_folders import (
     run_in_one_process,
     table,
 )
-from test_site_worker import asked, first_request, kinds
+from site_requests import asked, first_request, kinds
 
 from silodp.data.federation import Records
 from silodp.data.tables.by_value import LARGEST, MISSING, UNLISTED, name_of, number_of, place_of

@@ -14,46 +14,21 @@ from site_folders import (
     run_in_one_process,
     site_text,
 )
+from site_requests import AGREED, asked, first_request, kinds, same
 
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.sites.consents import consent
-from silodp.sites.coordinator import Coordinator
 from silodp.sites.job_at_site import SPENT, STATE, STATE_FILE
 from silodp.sites.protocol import Request
 from silodp.sites.site_files import read_site
 from silodp.sites.worker import SiteWorker
-
-AGREED = proposal(method="mrmtl", rounds=3)
 
 
 @pytest.fixture
 def site(tmp_path):
     """The folder of one site of three, and the request of its first round."""
     return make_sites(tmp_path, AGREED)["north"]
-
-
-def first_request(tmp_path, agreed=AGREED, kind="train", number=0):
-    coordinator = Coordinator(make_coordinator(tmp_path / "fed", agreed), agreed.job())
-    coordinator._phase = "train"
-    request = coordinator.next_request()
-    assert request is not None
-    return replace(request, kind=kind, round=number)
-
-
-def asked(folder, *requests):
-    with closing(SiteWorker(folder)) as worker:
-        return [worker.answer(request) for request in requests]
-
-
-def kinds(folder):
-    return [entry.kind for entry in read_ledger(folder / "ledger", "north").entries]
-
-
-def same(one, other):
-    return len(one.arrays) == len(other.arrays) and all(
-        np.array_equal(a, b) for a, b in zip(one.arrays, other.arrays, strict=True)
-    )
 
 
 def test_a_round_is_charged_before_it_is_answered_and_only_once(tmp_path, site):

@@ -1,63 +1,13 @@
 """One method, two engines: what sites and a coordinator do gives the models of a simulation."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from site_folders import SITES, make_coordinator, make_sites, proposal, run_in_one_process
+from site_models import models_of, same_models, simulated
 
-import silodp
 from silodp.methods import METHODS
-from silodp.results.result import MODELS_FILE, read_result
+from silodp.results.result import read_result
 from silodp.sites.job_at_site import RESULTS
-from silodp.sites.site_data import load_records
-from silodp.sites.site_files import read_site
-
-
-def simulated(folders, agreed, **options):
-    """The same in a simulation: the sites' records in one place."""
-    alone = []
-    for folder in folders.values():
-        site = read_site(folder)
-        alone.append(
-            load_records(
-                site.site,
-                site.data,
-                agreed.schema,
-                seed=site.seed,
-                test_fraction=site.test_fraction,
-            )
-        )
-    together = replace(alone[0], silos=tuple(one.silos[0] for one in alone))
-    training = {name: value for name, value in agreed.training.items() if value is not None}
-    return silodp.run(
-        federation=together,
-        epsilon=4,
-        delta=1e-3,
-        keep_models=True,
-        entropy="seed",
-        **training | options,
-    )
-
-
-def models_of(folders, agreed, job=None):
-    """The sites' own, as they kept them: arrays by name, for each site."""
-    found = {}
-    for site, folder in folders.items():
-        with np.load(folder / RESULTS / (job or agreed.job()) / MODELS_FILE) as file:
-            found[site] = {name: file[name][0, 0] for name in file.files if name != "silos"}
-    return found
-
-
-def same_models(folders, agreed, result, tmp_path):
-    result.write(tmp_path / "simulated")
-    with np.load(tmp_path / "simulated" / MODELS_FILE) as file:
-        for place, (site, own) in enumerate(models_of(folders, agreed).items()):
-            for name, array in own.items():
-                np.testing.assert_allclose(
-                    array, file[name][0, place], rtol=1e-5, atol=1e-5, err_msg=f"{site} {name}"
-                )
-
 
 # Each takes some seconds to compile.
 AT_ONCE = ("ebmtl", "ifca+mrmtl")

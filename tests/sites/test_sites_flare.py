@@ -23,6 +23,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from site_processes import allow_all, wait_until
 
 from silodp.base.errors import SilodpError
 from silodp.sites.flare import controller, guard, jobs, kits, processes, wire
@@ -566,15 +567,3 @@ def run_with_code(federation):
     with jobs._session(federation.folder) as session:
         flare_job = session.submit_job(str(place.resolve()))
     jobs.follow(federation.folder, "evil", flare_job, timeout=60)
-
-
-def allow_all(server, store):
-    rights = {"format_version": "1.0", "permissions": {"project_admin": "any"}}
-    (server / "local" / "authorization.json").write_text(json.dumps(rights))
-
-
-def wait_until(true, seconds=60):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.5)

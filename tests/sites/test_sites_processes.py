@@ -5,8 +5,8 @@ import time
 
 import psutil
 import pytest
+from site_models import models_of, same_models, simulated
 from site_processes import processes_of, running, wait_for_round
-from test_sites import models_of, same_models, simulated
 
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger

@@ -9,8 +9,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from site_processes import running
-from test_sites_flare import allow_all, wait_until
+from site_processes import allow_all, running, wait_until
 
 from silodp.base.errors import SilodpError
 from silodp.sites.flare import jobs, processes

@@ -1,5 +1,6 @@
 """A federation of real processes on this machine, for tests: kits, mutual TLS, server and sites."""
 
+import json
 import socket
 import time
 from contextlib import contextmanager
@@ -111,3 +112,15 @@ def wait_for_round(fed, job, number, seconds=60.0):
             return
         time.sleep(0.02)
     raise AssertionError(f"round {number} is not reached")
+
+
+def allow_all(server, store):
+    rights = {"format_version": "1.0", "permissions": {"project_admin": "any"}}
+    (server / "local" / "authorization.json").write_text(json.dumps(rights))
+
+
+def wait_until(true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.5)

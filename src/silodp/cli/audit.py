@@ -15,8 +15,8 @@ from silodp.cli.run import note_unused
 from silodp.cli.terminal import answers, errors, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
-    from silodp.audit import Audit
-    from silodp.audit.checks import Check
+    from silodp.auditing.audit import Audit
+    from silodp.auditing.checks import Check
 
 
 class _Progress(LiveProgress):
@@ -49,7 +49,7 @@ def audit(
     Takes the options of `silodp run`. Noise is that of a release, or with --entropy seed that of an
     experiment. Exit code 1 means that a check failed or that the claimed epsilon is broken.
     """
-    from silodp.audit import audit as attack
+    from silodp.auditing.audit import audit as attack
     from silodp.base.files import check_writable
     from silodp.base.values import plain
     from silodp.results.result import write_file

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from silodp.audit import Audit
+from silodp.auditing.audit import Audit
 from silodp.base.text import in_picture
 from silodp.pictures.pictures import COLOURS, new_figure, save
 

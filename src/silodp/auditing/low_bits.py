@@ -16,7 +16,7 @@ that there is between the two.
 import numpy as np
 from scipy import special, stats
 
-from silodp.audit.checks import Check, exactly, strangest
+from silodp.auditing.checks import Check, exactly, strangest
 
 # Residues are looked at modulo 2^1 to this power of two.
 _MOST_BITS = 8

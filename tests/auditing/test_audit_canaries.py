@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from silodp.audit import betting, one_run
-from silodp.audit.claim import least_delta
+from silodp.auditing import betting, one_run
+from silodp.auditing.claim import least_delta
 
 
 def gaussian_delta(mu, epsilon):

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from silodp.audit.checks import (
+from silodp.auditing.checks import (
     Check,
     correlations,
     exactly,
@@ -26,7 +26,7 @@ from silodp.audit.checks import (
     pair,
     strangest,
 )
-from silodp.audit.probes import linear_job, read_sums, regression_silos
+from silodp.auditing.probes import linear_job, read_sums, regression_silos
 from silodp.engines.job import Job
 from silodp.privacy.plan import SiloPlan
 

@@ -15,7 +15,7 @@ The pair of distributions of one step (rate q, noise multiplier s, sensitivity i
 import numpy as np
 from scipy import signal
 
-from silodp.audit.checks import Check, exactly
+from silodp.auditing.checks import Check, exactly
 from silodp.privacy.plan import SiloPlan
 
 _POINTS = 400_001  # at which one step's densities are taken

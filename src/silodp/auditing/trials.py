@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from silodp.audit.watch import Watched
+from silodp.auditing.watch import Watched
 from silodp.base import signals as interrupts
 from silodp.data.federation import Federation
 from silodp.engines.job import Job, Setting

@@ -15,8 +15,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from silodp.audit.checks import Check, of_count, strangest
-from silodp.audit.probes import linear_job, plans_of, regression_silos
+from silodp.auditing.checks import Check, of_count, strangest
+from silodp.auditing.probes import linear_job, plans_of, regression_silos
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_silos
 from silodp.engines.simulation import Simulation

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from silodp.audit import betting, one_run
-from silodp.audit.bounds import choosing
-from silodp.audit.curve import Curve
-from silodp.audit.probes import linear_job, read_sums, regression_silos
-from silodp.audit.scores import likelihood_ratio
+from silodp.auditing import betting, one_run
+from silodp.auditing.bounds import choosing
+from silodp.auditing.curve import Curve
+from silodp.auditing.probes import linear_job, read_sums, regression_silos
+from silodp.auditing.scores import likelihood_ratio
 from silodp.data.federation import Federation
 from silodp.engines.job import Job
 from silodp.privacy.plan import SiloPlan

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import special, stats
 
-from silodp.audit.checks import (
+from silodp.auditing.checks import (
     Check,
     correlations,
     of_correlation,
@@ -20,8 +20,8 @@ from silodp.audit.checks import (
     pair,
     strangest,
 )
-from silodp.audit.low_bits import low_bit_checks
-from silodp.audit.probes import full_batch, linear_job, read_sums, regression_silos
+from silodp.auditing.low_bits import low_bit_checks
+from silodp.auditing.probes import full_batch, linear_job, read_sums, regression_silos
 from silodp.engines.job import Job
 from silodp.engines.layout import silo_noise
 from silodp.privacy.plan import SiloPlan

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from silodp.audit.bounds import (
+from silodp.auditing.bounds import (
     Attack,
     choose_attack,
     choosing,
@@ -19,14 +19,14 @@ from silodp.audit.bounds import (
     separation,
     trials_for,
 )
-from silodp.audit.canary import Worlds, make_worlds
-from silodp.audit.checks import FALSE_ALARM, Check
-from silodp.audit.curve import Curve
-from silodp.audit.direct import direct_checks
-from silodp.audit.many_canaries import Bound, bounds_of, guess_canaries
-from silodp.audit.scores import in_units_of_noise, statistics
-from silodp.audit.trials import run_trials
-from silodp.audit.watch import STRATEGIES, STRATEGY, Adversary, watched
+from silodp.auditing.canary import Worlds, make_worlds
+from silodp.auditing.checks import FALSE_ALARM, Check
+from silodp.auditing.curve import Curve
+from silodp.auditing.direct import direct_checks
+from silodp.auditing.many_canaries import Bound, bounds_of, guess_canaries
+from silodp.auditing.scores import in_units_of_noise, statistics
+from silodp.auditing.trials import run_trials
+from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.base.errors import SilodpError, one_of
 from silodp.base.progress import Reporter
 from silodp.config.options import RunOptions

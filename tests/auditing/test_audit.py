@@ -14,8 +14,9 @@ from dp_accounting import GaussianDpEvent
 from federations import small
 from scipy import stats
 
-from silodp.audit import audit, auditing
-from silodp.audit.bounds import (
+from silodp.auditing import audit as audit_module
+from silodp.auditing.audit import audit
+from silodp.auditing.bounds import (
     Attack,
     choose_attack,
     epsilon_bound,
@@ -25,9 +26,9 @@ from silodp.audit.bounds import (
     separation,
     trials_for,
 )
-from silodp.audit.checks import Check
-from silodp.audit.many_canaries import Bound, Guessed
-from silodp.audit.watch import Adversary
+from silodp.auditing.checks import Check
+from silodp.auditing.many_canaries import Bound, Guessed
+from silodp.auditing.watch import Adversary
 from silodp.data.registry import DataOptions, resolve
 from silodp.models import model as models
 from silodp.privacy.accounting.accountant import deltas_of
@@ -46,9 +47,9 @@ def audited(task="regression", **options):
 @pytest.fixture(autouse=True)
 def _the_same_secret(monkeypatch):
     """Releases are audited, and their noise is the same in every run of the tests."""
-    honest = auditing.new_secret
+    honest = audit_module.new_secret
     monkeypatch.setattr(
-        auditing, "new_secret", lambda entropy: bytes(range(32)) if honest(entropy) else b""
+        audit_module, "new_secret", lambda entropy: bytes(range(32)) if honest(entropy) else b""
     )
 
 
@@ -58,8 +59,8 @@ def attack_alone(monkeypatch):
     rng = np.random.default_rng(0)
     guessed = Guessed(rng.normal(size=(60, 8)), rng.random((60, 8)) < 0.5)
     check = Check("made up", "1", "1", 0.5, kind="noise")
-    monkeypatch.setattr(auditing, "direct_checks", lambda *_: (check,))
-    monkeypatch.setattr(auditing, "guess_canaries", lambda *_: guessed)
+    monkeypatch.setattr(audit_module, "direct_checks", lambda *_: (check,))
+    monkeypatch.setattr(audit_module, "guess_canaries", lambda *_: guessed)
 
 
 # Bounds.
@@ -199,7 +200,7 @@ def test_the_bound_is_not_idle():
     The lower bound is 0.58 to 0.69 of the claim, from one secret to another.
     """
     found = audited(**WHOLE)
-    assert found.trials == auditing.MOST_TRIALS
+    assert found.trials == audit_module.MOST_TRIALS
     assert 0.5 * found.claimed_epsilon < found.lower_bound <= found.claimed_epsilon
     assert 0.85 * found.claimed_epsilon < found.curve_bound <= found.claimed_epsilon
     assert found.largest_bound > found.claimed_epsilon
@@ -335,7 +336,7 @@ def test_json_and_nothing_else(cli, attack_alone):
 
 
 def test_a_broken_claim_is_exit_code_1(cli, attack_alone, monkeypatch):
-    monkeypatch.setattr(auditing, "bounds_of", lambda *_: [Bound("a guess", 9.0, True)])
+    monkeypatch.setattr(audit_module, "bounds_of", lambda *_: [Bound("a guess", 9.0, True)])
     done = cli(*CALL, "--trials", 40)
     assert done.exit_code == 1
     assert (

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from silodp.audit.checks import Check, judged
-from silodp.audit.claim import check_claim
-from silodp.audit.draw_checks import check_draws
-from silodp.audit.noise_checks import MOST_PARAMETERS, check_low_bits, check_noise
-from silodp.audit.select_checks import check_selections
-from silodp.audit.sensitivity import check_own_noise, check_sensitivity
+from silodp.auditing.checks import Check, judged
+from silodp.auditing.claim import check_claim
+from silodp.auditing.draw_checks import check_draws
+from silodp.auditing.noise_checks import MOST_PARAMETERS, check_low_bits, check_noise
+from silodp.auditing.select_checks import check_selections
+from silodp.auditing.sensitivity import check_own_noise, check_sensitivity
 from silodp.data.federation import Federation
 from silodp.engines.job import Job
 from silodp.privacy.plan import SiloPlan

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from federations import small
 
-from silodp.audit import probes
-from silodp.audit.checks import FALSE_ALARM, Check, judged, of_variance
-from silodp.audit.claim import check_claim
-from silodp.audit.direct import direct_checks
-from silodp.audit.draw_checks import check_draws
-from silodp.audit.noise_checks import check_low_bits, check_noise
-from silodp.audit.select_checks import check_selections
-from silodp.audit.sensitivity import check_own_noise, check_sensitivity
+from silodp.auditing import probes
+from silodp.auditing.checks import FALSE_ALARM, Check, judged, of_variance
+from silodp.auditing.claim import check_claim
+from silodp.auditing.direct import direct_checks
+from silodp.auditing.draw_checks import check_draws
+from silodp.auditing.noise_checks import check_low_bits, check_noise
+from silodp.auditing.select_checks import check_selections
+from silodp.auditing.sensitivity import check_own_noise, check_sensitivity
 from silodp.base.progress import Reporter
 from silodp.engines.programs import Programs
 from silodp.models import model as models

@@ -14,7 +14,3 @@
 A check that fails, or a bound above the claim, means that the claim is broken. The rest of the
 privacy code proves epsilon from above. An honest run lies between the two.
 """
-
-from silodp.audit.auditing import Audit, audit
-
-__all__ = ["Audit", "audit"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from silodp.audit.low_bits import cell_log_odds, low_bit_checks
+from silodp.auditing.low_bits import cell_log_odds, low_bit_checks
 
 pytestmark = pytest.mark.as_shipped
 

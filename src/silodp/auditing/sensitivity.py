@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from silodp.audit.canary import joined
-from silodp.audit.checks import Check, exactly
-from silodp.audit.noise_checks import noise_checks
-from silodp.audit.probes import full_batch, read_sums
+from silodp.auditing.canary import joined
+from silodp.auditing.checks import Check, exactly
+from silodp.auditing.noise_checks import noise_checks
+from silodp.auditing.probes import full_batch, read_sums
 from silodp.data.federation import Federation, Records, Silo
 from silodp.engines.job import Job
 from silodp.engines.layout import silo_lattice
