@@ -90,11 +90,9 @@ class Audit:
       absent: the same without.
 
     Examples:
-      >>> found = silodp.audit(
-      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1, trials=100
-      ... )
-      >>> found.method, found.relation, all(check.passed for check in found.checks)
-      ('local', 'add-remove', True)
+      >>> from dataclasses import fields
+      >>> [field.name for field in fields(silodp.Audit) if field.name.endswith("bound")]
+      ['lower_bound', 'curve_bound', 'largest_bound']
     """
 
     data: str
@@ -169,8 +167,11 @@ def audit(
       **options: fields of `RunOptions`.
 
     Examples:
+      An audit of an experiment (`entropy="seed"`), with as few trials as a demonstration takes:
+
       >>> found = silodp.audit(
-      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1, trials=100
+      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1,
+      ...     batch_size=1000, small_silos="full-batch", entropy="seed", trials=50,
       ... )
       >>> found.passed, found.lower_bound <= found.claimed_epsilon
       (True, True)
