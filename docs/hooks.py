@@ -13,13 +13,13 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = "<!-- commands -->"
-BESIDE = ("CHANGELOG.md", "SECURITY.md")  # pages of the repository's own folder
+BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # pages of the repository's own folder
 _CELL = re.compile(r"^# %%.*\n?", re.MULTILINE)
 _COMMAND = re.compile(r"^((?:python|pip|silodp) .*)$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds a page for each example, the changelog, and how to report a leak."""
+    """Adds a page for each example, the changelog, how to contribute, and how to report a leak."""
     from mkdocs.structure.files import File
 
     for path in examples():

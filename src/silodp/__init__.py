@@ -6,6 +6,7 @@ result = silodp.run(data="synthetic", method="mrmtl", lam=1, epsilon=3, seeds=3)
 print(result.mean, result.std, result.epsilons)
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
     from silodp.methods.server import Merging
-    from silodp.models.model import Model, custom_model, get_model
+    from silodp.models.model import Model, custom_model
     from silodp.pictures.learned_picture import draw_learned
     from silodp.privacy.ledger.account import remaining
     from silodp.privacy.mechanisms.queries import Queries, Schedule
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from silodp.runs.prepare import Prepared
     from silodp.runs.run import plan, run, sweep
     from silodp.tuning import tune
+
+    __version__: str
 
 __all__ = [
     "Advice",
@@ -55,7 +58,6 @@ __all__ = [
     "custom_model",
     "difference",
     "draw_learned",
-    "get_model",
     "load_model",
     "merging",
     "plan",
@@ -80,7 +82,6 @@ _PLACES = {
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",
     "Federation": "silodp.data.federation",
-    "get_model": "silodp.models.model",
     "load_model": "silodp.results.model_export.personal_model",
     "Merging": "silodp.methods.server",
     "merging": "silodp.methods.entry",
@@ -110,7 +111,22 @@ _PLACES = {
 }
 
 
+# Names that are about to leave, and where else they are: see docs/stability.md.
+_LEAVING = {"get_model": "silodp.models.model"}
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from silodp.base.version import own_version
+
+        return own_version()
+    if name in _LEAVING:
+        warnings.warn(
+            f"silodp.{name} leaves with the next minor release: import it from {_LEAVING[name]}.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(import_module(_LEAVING[name]), name)
     if name not in _PLACES:
         raise AttributeError(f"module 'silodp' has no attribute {name!r}")
     found = getattr(import_module(_PLACES[name]), name)
@@ -119,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -26,6 +26,7 @@ from silodp.engines import checkpoint
 from silodp.methods import METHODS
 
 RESULT_KEYS = {
+    "format",
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
     *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
     "learned",

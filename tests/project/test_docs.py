@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import importlib
 import re
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import typer.main
 import yaml
+from names import is_in_package
 
 import silodp
 from silodp.cli import app
@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     EXAMPLES / "README.md",
     *sorted(DOCS.glob("*.md")),
@@ -205,6 +206,12 @@ def test_every_link_of_a_page_leads_somewhere(page):
             assert anchor in anchors_of(aim), f"{target}: no such heading"
 
 
+@every_page
+def test_every_test_that_a_page_names_is_there(page):
+    named = re.findall(r"`(tests/[\w/]+\.py)`", text_of(page))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def nav_pages(nav: Any) -> set[str]:
     if isinstance(nav, str):
         return {nav}
@@ -260,23 +267,7 @@ def name_exists(name: str) -> bool:
         return complaint(name) is None
     if "/" in name:
         return (ROOT / "src" / "silodp" / name).exists()
-    if not name.startswith("silodp."):
-        return False
-    parts = name.removesuffix("()").split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:length]))
-        except ImportError:
-            continue
-        return all((found := member(found, part)) is not None for part in parts[length:])
-    return False
-
-
-def member(owner: Any, name: str) -> Any:
-    """An attribute, or a field of a dataclass or named tuple."""
-    if name in getattr(owner, "__dataclass_fields__", {}) or name in getattr(owner, "_fields", ()):
-        return name
-    return getattr(owner, name, None)
+    return name.startswith("silodp.") and is_in_package(name.removesuffix("()"))
 
 
 @pytest.mark.parametrize(

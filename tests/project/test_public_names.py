@@ -1,12 +1,22 @@
-"""What `import silodp` offers, and what it does not load before it is asked for."""
+"""What `import silodp` offers, with its examples, and what it loads only when asked for."""
 
+import doctest
+import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import silodp
+from silodp.results.result import versions
+from silodp.sites.protocol import Request
+
+ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 def test_every_name_is_there():
@@ -18,16 +28,48 @@ def test_every_name_is_there():
         _ = silodp.train  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_nothing_heavy_is_loaded_before_it_is_asked_for():
-    code = (
-        "import sys, silodp, silodp.sites.flare.guard, silodp.sites.flare.launchers; "
-        "print([name for name in ('jax', 'pandas', 'scipy') if name in sys.modules])"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
-
-
 def test_no_public_name_is_that_of_a_module():
     """Importing the module would put it in the place of what users call."""
     modules = {module.name for module in pkgutil.iter_modules(silodp.__path__)}
     assert not modules & set(silodp.__all__)
+
+
+def test_nothing_heavy_is_loaded_before_it_is_asked_for():
+    code = (
+        "import sys, silodp, silodp.sites.flare.guard, silodp.sites.flare.launchers; "
+        "silodp.__version__; "
+        "print([name for name in ('jax', 'pandas', 'scipy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_name_that_leaves_warns_and_still_works():
+    with pytest.warns(DeprecationWarning, match="import it from silodp.models.model"):
+        leaving = silodp.get_model  # pyright: ignore[reportAttributeAccessIssue]
+    assert leaving("linear", "regression", (3,)).name == "linear"
+    assert "get_model" not in silodp.__all__
+
+
+def test_the_version_is_written_in_one_place(cli):
+    assert silodp.__version__ == VERSION
+    assert cli("--version").stdout == f"silodp {VERSION}\n"
+    assert versions()["silodp"] == VERSION
+    assert Request("join", "job", "{}").version == VERSION
+    looked_up = re.compile(r"""version\(["']silodp["']\)""")
+    sources = (ROOT / "src" / "silodp").rglob("*.py")
+    places = [path.name for path in sources if looked_up.search(path.read_text(encoding="utf-8"))]
+    assert places == ["version.py"]
+
+
+@pytest.mark.parametrize("name", silodp.__all__)
+def test_the_example_of_a_public_name_runs(name, tmp_path, monkeypatch):
+    """Each gives what it says, in a folder of its own; `import silodp` goes without saying."""
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(getattr(silodp, name)) or ""
+    example = doctest.DocTestParser().get_doctest(text, {"silodp": silodp}, name, None, None)
+    assert example.examples, f"the docstring of silodp.{name} has no example"
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(example, out=said.append)
+    assert runner.failures == 0, "".join(said)

@@ -307,12 +307,16 @@ def test_a_known_file_gets_no_second_name_unasked():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 2, "sources": {}}', '{"format": 1, "sources": {"a": 1}}']
+    ("text", "words"),
+    [
+        *((text, "is damaged") for text in ("", "[]", "{}", '{"format": 1, "sources": {"a": 1}}')),
+        ('{"format": 2, "sources": {}}', "has format 2"),
+    ],
 )
-def test_damaged_sources_are_refused_and_not_made_anew(text):
+def test_damaged_sources_are_refused_and_not_made_anew(text, words):
     ledgers_dir().mkdir(parents=True)
     (ledgers_dir() / SOURCES_FILE).write_text(text)
-    with pytest.raises(SilodpError, match="is damaged"):
+    with pytest.raises(SilodpError, match=words):
         Claim(ledgers_dir(), "visits", "file:/a").make()
     assert (ledgers_dir() / SOURCES_FILE).read_text() == text
 

@@ -75,6 +75,11 @@ class Advice:
       sensitivity: the same for other tau: [{"tau", "ranking", "choice", "lam", "joining",
         "changed"}], where the last two count silos.
       warnings: what is allowed but hardly wise.
+
+    Examples:
+      >>> advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
+      >>> advice.joining, advice.overall["ranking"][-1]
+      (2, 'fedavg')
     """
 
     data: str | None
@@ -138,6 +143,11 @@ def advise(
       parameters: d; else those of the model that fits the data, and 1 for bare record counts.
       reporter: told about progress.
       **options: fields of `RunOptions`: data, its options, budgets, clip, ledger.
+
+    Examples:
+      >>> advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
+      >>> [silo["choice"] for silo in advice.silos]
+      ['mrmtl', 'mrmtl', 'local']
     """
     _check_spread_options(sigma, tau, estimate_epsilon)
     if parameters is not None:

@@ -88,6 +88,11 @@ class Audit:
       seconds: that it took.
       present: the statistic in the trials that judge, with the canary.
       absent: the same without.
+
+    Examples:
+      >>> from dataclasses import fields
+      >>> [field.name for field in fields(silodp.Audit) if field.name.endswith("bound")]
+      ['lower_bound', 'curve_bound', 'largest_bound']
     """
 
     data: str
@@ -160,6 +165,16 @@ def audit(
       custom_model: a model of the caller's own, likewise.
       reporter: told about progress.
       **options: fields of `RunOptions`.
+
+    Examples:
+      An audit of an experiment (`entropy="seed"`), with as few trials as a demonstration takes:
+
+      >>> found = silodp.audit(
+      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=1,
+      ...     batch_size=1000, small_silos="full-batch", entropy="seed", trials=50,
+      ... )
+      >>> found.passed, found.lower_bound <= found.claimed_epsilon
+      (True, True)
     """
     started = time.perf_counter()
     reporter = reporter or Reporter()

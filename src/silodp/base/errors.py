@@ -8,6 +8,13 @@ class SilodpError(ValueError):
     """Something the user gave is wrong: one sentence that names place, field and remedy.
 
     The command line prints it without a traceback and ends with exit code 2.
+
+    Examples:
+      >>> try:
+      ...     silodp.run(data="synthetic", epsilon=3, lr="fast")
+      ... except silodp.SilodpError as error:
+      ...     print(error)
+      --lr is 'fast': give a number.
     """
 
 

@@ -16,6 +16,7 @@ from silodp.base.progress import Reporter, SweepReporter
 from silodp.base.values import plain
 
 PROGRESS_FILE = "progress.json"
+FORMAT = 1  # of that file; sites and coordinators write theirs in the same
 _SECONDS_BETWEEN = 0.5
 _MOST_POINTS = 200
 
@@ -31,6 +32,7 @@ class KeepsProgress(SweepReporter):
         self._counted_from: tuple[float, float] | None = None
         self._written = 0.0
         self._told: dict[str, Any] = {
+            "format": FORMAT,
             **about,
             "process": os.getpid(),
             "began": self._began,

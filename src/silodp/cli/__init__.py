@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from silodp.base import signals as interrupts
+from silodp.base.version import own_version
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
@@ -58,9 +59,7 @@ app.command("doctor")(doctor_commands.doctor)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"silodp {version('silodp')}")
+        typer.echo(f"silodp {own_version()}")
         raise typer.Exit
 
 

@@ -40,6 +40,12 @@ class RunOptions:
     """Everything that a run can be asked for; `None` takes what fits the data set.
 
     The command line, `--config` files and `silodp.run` all take these names.
+
+    Examples:
+      >>> silodp.plan(data="synthetic", epsilon=3, rounds=0)
+      Traceback (most recent call last):
+      ...
+      silodp.base.errors.SilodpError: --rounds is 0: give a number of at least 1.
     """
 
     data: str = _option(

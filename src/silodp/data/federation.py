@@ -41,6 +41,12 @@ class Records:
     `x` holds numbers, or (in a federation that says so by `pixels`) images in one byte a value.
     `subject` [n] is the number of the person that each record is about, where a person may have
     several: from 0, without gaps, within these records alone.
+
+    Examples:
+      >>> import numpy as np
+      >>> records = silodp.Records(x=np.zeros((3, 2)), y=np.array([0.0, 1.0, 2.0]))
+      >>> len(records), records.units
+      (3, 3)
     """
 
     x: np.ndarray
@@ -88,6 +94,12 @@ class Silo:
     `preparation` says how they were made from what the silo has, where that is known. `expected` is
     what may be told instead of the numbers of records that are really there; None says that these
     are no secret of single records (as where a silo's parts were given, not drawn by coins).
+
+    Examples:
+      >>> import numpy as np
+      >>> records = silodp.Records(x=np.zeros((3, 2)), y=np.array([0.0, 1.0, 2.0]))
+      >>> silodp.Silo("north", train=records, test=records).public_count
+      3
     """
 
     name: str
@@ -139,6 +151,14 @@ class Federation:
       feature_names: of one record's features, flattened, where they have names.
       may_be_empty: silos may hold no records, or records of one class only. For a site that has
         promised to answer: to refuse its records would tell of them.
+
+    Examples:
+      >>> import numpy as np
+      >>> records = silodp.Records(x=np.zeros((3, 2)), y=np.array([0.0, 1.0, 2.0]))
+      >>> north = silodp.Silo("north", train=records, test=records)
+      >>> federation = silodp.Federation("clinics", (north,), task="regression")
+      >>> federation.names, federation.metric, federation.input_shape
+      (('north',), 'mse', (2,))
     """
 
     name: str

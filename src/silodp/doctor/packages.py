@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from silodp.base.version import own_version
 from silodp.doctor.findings import Finding
 
 _US = "silodp"
@@ -21,7 +22,7 @@ def check_packages() -> Iterator[Finding]:
     else:
         remedy = f"Make an environment with Python {asked}."
         yield Finding(part, "Python", f"{running} (needs {asked})", "problem", remedy)
-    yield Finding(part, _US, version(_US))
+    yield Finding(part, _US, own_version())
     for requirement in _requirements(_US, ""):
         wrong = list(unmet(requirement))
         found = f"{_installed(requirement.name) or 'not installed'} (needs {_asked(requirement)})"

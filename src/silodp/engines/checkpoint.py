@@ -15,6 +15,8 @@ from silodp.base.errors import SilodpError
 from silodp.base.files import check_writable, not_writable
 
 CHECKPOINT_FILE = "checkpoint.npz"
+# Those that were written before they had a number are 1.
+FORMAT = 1
 _TEMPORARY = f".{CHECKPOINT_FILE}."
 
 
@@ -105,6 +107,7 @@ class CheckpointFolder:
     ) -> None:
         """Replaces the checkpoint, whole or not at all."""
         about = {
+            "format": FORMAT,
             "fingerprint": self._fingerprint,
             "chunk": chunk,
             "round": done,
@@ -146,6 +149,12 @@ def load(folder: Path) -> Checkpoint | None:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
+            number = about.get("format", 1)
+            if number != FORMAT:
+                raise SilodpError(
+                    f"{path} has format {number!r}, but this silodp knows only {FORMAT}: go on "
+                    "with the version that wrote it, or start anew with --overwrite."
+                )
 
             def of_parts(name: str, leaves: list[int]) -> list[list[np.ndarray]]:
                 return [
@@ -164,7 +173,12 @@ def load(folder: Path) -> Checkpoint | None:
                 about["charge"],
                 bytes.fromhex(about["secret"]),
             )
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except SilodpError:
+        raise
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError),
+        zipfile.BadZipFile,
+    ) as error:
         raise SilodpError(
             f"{path} is damaged ({type(error).__name__}): start anew with --overwrite."
         ) from None

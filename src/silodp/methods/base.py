@@ -29,6 +29,12 @@ class Start(NamedTuple):
       place: of the silo in the federation; messages reach the server in that order.
       silos: how many there are.
       round: the round before which the method starts; not 0 if another method went before.
+
+    Examples:
+      >>> import jax
+      >>> start = silodp.Start({"w": 0.0}, jax.random.key(0), place=1, silos=3)
+      >>> start.place, start.round
+      (1, 0)
     """
 
     params: Params
@@ -56,6 +62,20 @@ class Method(NamedTuple):
       personal: silo, broadcast -> the model that the silo uses.
       learned: server -> what it found out about the silos, from released messages alone, by name:
         arrays or pytrees of arrays. Asked for once, at the end of a run.
+
+    Examples:
+      Local training: nothing is sent, and every silo keeps a model of its own.
+
+      >>> method = silodp.Method(
+      ...     schedule=lambda rounds: silodp.Schedule(rounds, train=1),
+      ...     init=lambda start: ((), start.params),
+      ...     broadcast=lambda server: (),
+      ...     local=lambda own, broadcast, queries: (queries.train(own), ()),
+      ...     merge=lambda server, messages, weights: (),
+      ...     personal=lambda own, broadcast: own,
+      ... )
+      >>> method.schedule(10)
+      Schedule(rounds=10, train=1, select_rounds=0)
     """
 
     schedule: Callable[[int], Schedule]
@@ -78,7 +98,12 @@ def add(a: Params, b: Params) -> Params:
 
 
 def difference(a: Params, b: Params) -> Params:
-    """a - b, leaf by leaf."""
+    """a - b, leaf by leaf.
+
+    Examples:
+      >>> silodp.difference({"w": 5.0}, {"w": 3.0})["w"].item()
+      2.0
+    """
     return jax.tree.map(jnp.subtract, a, b)
 
 
@@ -88,5 +113,11 @@ def choose(condition: Array, a: Params, b: Params) -> Params:
 
 
 def weighted_mean(messages: Params, weights: Array) -> Params:
-    """The mean over silos (the leading axis); weights sum to 1."""
+    """The mean over silos (the leading axis); weights sum to 1.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> silodp.weighted_mean(jnp.array([1.0, 5.0]), jnp.array([0.75, 0.25])).item()
+      2.0
+    """
     return jax.tree.map(lambda m: jnp.tensordot(weights, m, axes=1), messages)

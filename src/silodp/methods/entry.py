@@ -31,6 +31,16 @@ class MethodEntry:
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
       in_trials: whether what a silo tries by itself (`silodp tune`) changes the model that it uses.
+
+    Examples:
+      >>> from silodp.methods.fedavg import fedavg
+      >>> entry = silodp.MethodEntry(
+      ...     summary="FedAvg under another name",
+      ...     cost="1 training pass a round",
+      ...     build=lambda rounds, server: fedavg(server),
+      ... )
+      >>> entry.sends, entry.options
+      (True, ())
     """
 
     summary: str
@@ -78,7 +88,16 @@ class MethodEntry:
 
 
 def merging(entry: MethodEntry) -> MethodEntry:
-    """The entry of a method that merges updates: built with `server`, of the user's choice."""
+    """The entry of a method that merges updates: built with `server`, of the user's choice.
+
+    Examples:
+      >>> from silodp.methods.fedavg import fedavg
+      >>> entry = silodp.merging(
+      ...     silodp.MethodEntry("FedAvg", "1 pass a round", lambda rounds, server: fedavg(server))
+      ... )
+      >>> entry.option_names
+      ('server_lr', 'server_optimiser', 'server_momentum')
+    """
 
     def build(*, server_optimiser, server_momentum, server_lr, **options) -> Method:
         optimiser = SERVER_OPTIMISERS[server_optimiser](server_lr, server_momentum)

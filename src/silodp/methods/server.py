@@ -41,7 +41,17 @@ class Shared(NamedTuple):
 
 
 class Merging(NamedTuple):
-    """What a method that merges updates is built with."""
+    """What a method that merges updates is built with.
+
+    Examples:
+      >>> import optax
+      >>> import jax.numpy as jnp
+      >>> server = silodp.Merging(optax.sgd(1.0))
+      >>> shared = server.begin(jnp.zeros(2))
+      >>> updates, weights = jnp.array([[1.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 0.5])
+      >>> server.merge(shared, updates, weights).model.tolist()
+      [2.0, 2.0]
+    """
 
     optimiser: optax.GradientTransformation
 

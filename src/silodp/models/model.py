@@ -60,6 +60,14 @@ class Model(NamedTuple):
       built_in: True if `get_model` makes it anew from its name and the shape of the records.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> model = silodp.custom_model(
+      ...     lambda key: jnp.zeros(3), lambda params, x: x @ params, "regression"
+      ... )
+      >>> model.predict(jnp.ones(3), jnp.ones((2, 3))).tolist()
+      [3.0, 3.0]
     """
 
     name: str
@@ -367,6 +375,17 @@ def custom_model(
       name: what results call it.
       convex: whether the loss is convex in the parameters, as some methods need.
       microbatch: records whose gradients are held in memory at once.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> model = silodp.custom_model(
+      ...     init=lambda key: jnp.zeros(20), apply=lambda params, x: x @ params, task="regression"
+      ... )
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="local", epsilon=3, rounds=2, custom_model=model
+      ... )
+      >>> result.options["model"]
+      'custom'
     """
 
     def one_column(params: Params, x: Array) -> Array:

@@ -29,7 +29,13 @@ _OPPOSITE_TO_ALIKE = LinearSegmentedColormap.from_list(
 
 
 def draw_learned(result: Result, folder: Path | str) -> list[Path]:
-    """Draws what `ebmtl` learned: kept.png, relations.png and differs.png in the folder."""
+    """Draws what `ebmtl` learned: kept.png, relations.png and differs.png in the folder.
+
+    Examples:
+      >>> result = silodp.run(data="synthetic", silos=3, method="ebmtl", epsilon=3, rounds=2)
+      >>> [picture.name for picture in silodp.draw_learned(result, "pictures")]
+      ['kept.png', 'relations.png', 'differs.png']
+    """
     folder = Path(folder)
     if not is_summed_up(result):
         raise SilodpError(

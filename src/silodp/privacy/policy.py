@@ -45,6 +45,11 @@ class Policy:
       records: a public stand-in for the number of records (or subjects), where that is not public:
         sampling rate and steps follow from it.
       silo: not kept: it only names whose policy it is, should it be refused.
+
+    Examples:
+      >>> policy = silodp.Policy(epsilon=1, delta=1e-4, lifetime_epsilon=8, subject="patient")
+      >>> policy.lifetime, policy.unit
+      ((8.0, 0.0001), 'subject')
     """
 
     epsilon: float

@@ -38,6 +38,13 @@ def read_policies(
 
     What a silo leaves out comes from the default, and then from `given` (what the command line says
     for all).
+
+    Examples:
+      >>> from pathlib import Path
+      >>> lines = ["[default]", "epsilon = 3", "delta = 1e-4", "[silos.north]", "epsilon = 1"]
+      >>> characters = Path("policies.toml").write_text(chr(10).join(lines))
+      >>> [policy.epsilon for policy in silodp.read_policies("policies.toml", ["north", "south"])]
+      [1.0, 3.0]
     """
     read = _read_folder if Path(path).is_dir() else _read_file
     everyone, own = read(Path(path), silos)

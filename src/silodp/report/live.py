@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.base.progress_file import PROGRESS_FILE
+from silodp.base.progress_file import FORMAT, PROGRESS_FILE
 from silodp.base.text import shown
 from silodp.figures.looks import BLUE, Look, look_of
 from silodp.report import charts, drawing, silo_charts
@@ -95,8 +95,11 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _sound(told: dict[str, Any]) -> dict[str, Any] | None:
     """As runs and sweeps write it, or sites and coordinators: these count rounds.
 
-    What is not of the kind that it should be is left out; of what has no place in time, all.
+    What is not of the kind that it should be is left out; of what has no place in time, all. So is
+    another format, in which the same names may mean something else.
     """
+    if told.get("format", FORMAT) != FORMAT:
+        return None
     if "rounds" in told:
         told |= {"done": told.get("round"), "total": told["rounds"], "stage": "training"}
     if not fits(told, {"time": NUMBER, "done": AMOUNT}):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.base.text import shown
+from silodp.base.version import own_version
 from silodp.report.html import Html
 from silodp.report.inputs import Run, SweepTable, read_inputs
 from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
@@ -41,6 +41,13 @@ def write_report(
       title: of the page; else what it is about.
       overwrite: replace the file even if it is not a report.
       progress: told (what, done, total) while it goes on.
+
+    Examples:
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2, out="runs/reported"
+      ... )
+      >>> silodp.write_report(["runs/reported"], "report.html").name
+      'report.html'
     """
     path = Path(out)
     if path.is_dir():
@@ -95,9 +102,7 @@ def report_page(
         others = not left.keys() <= shown_by_runs
         parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left, with_bars=others)))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    about = (
-        f"Made {now} by silodp {version('silodp')}, from {_sources(runs, sweeps, len(ledgers))}."
-    )
+    about = f"Made {now} by silodp {own_version()}, from {_sources(runs, sweeps, len(ledgers))}."
     if len(told) < len(runs) and len(told) == MOST_RUNS:
         about += f" The first {MOST_RUNS} runs are told in full, the others in the table."
     return page(title or _title(runs, sweeps, bool(ledgers)), about, parts, live)

@@ -19,9 +19,12 @@ import numpy as np
 from silodp.base.arrays import array_name, arrays_content, read_all_arrays
 from silodp.base.errors import SilodpError
 from silodp.base.values import plain
+from silodp.base.version import own_version
 from silodp.results.model_export.files import handover_files
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
+# Of `result.json` (docs/stability.md). Results that were written before it had a number are 1.
+FORMAT = 1
 FROM_PYTHON = "(given from Python)"  # the option `data` of records that were
 AT_SITES = "sites"  # the engine of a result that a real site wrote, of itself alone
 # Fields of a result that hold numbers which may be infinite, wherever they stand; what a method
@@ -34,7 +37,7 @@ _NUMBERS = frozenset(
 )
 _NAMES = frozenset({"silo", "groups", "summary", "feature", "layer"})
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
-_PACKAGES = ("silodp", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
+_PACKAGES = ("jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Result:
         arrays as plain lists; of `ebmtl` also in words (see `learned.summed_up`).
       models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
       cards: of each silo's model, what its card says beyond this result (see `handover.files`).
+
+    Examples:
+      >>> result = silodp.run(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
+      >>> result.mean == result.test["mean"], result.history[-1]["round"], result.experiment
+      (True, 2, True)
     """
 
     data: str
@@ -124,7 +132,7 @@ class Result:
         """The content of `result.json`."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         del content["models"], content["cards"]
-        return plain(content)
+        return {"format": FORMAT} | plain(content)
 
     def write(self, folder: Path) -> Path:
         """Writes `result.json` into the folder, and before it the models if there are any.
@@ -156,15 +164,31 @@ def read_models(folder: Path | str) -> dict[str, np.ndarray]:
 
 
 def read_result(folder: Path | str) -> Result:
-    """The result in a run's folder."""
+    """The result in a run's folder.
+
+    Examples:
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2, out="runs/read"
+      ... )
+      >>> silodp.read_result("runs/read").test == result.test
+      True
+    """
     path = Path(folder) / RESULT_FILE
     if path.exists() and not path.is_file():  # reading a pipe would wait for ever
         raise SilodpError(f"{path} is not a file: give the folder of a finished run.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        number = content.pop("format", 1) if isinstance(content, dict) else 1
+        if type(number) is not int or not 1 <= number <= FORMAT:
+            raise SilodpError(
+                f"{path} has format {number!r}, but this silodp knows results up to {FORMAT}: "
+                "use a newer silodp."
+            )
         return Result(**_with_infinities(content))
     except FileNotFoundError:
         raise SilodpError(f"{path} does not exist: give the folder of a finished run.") from None
+    except SilodpError:
+        raise
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise SilodpError(f"{path} is not a result ({error}): run it again.") from None
 
@@ -174,6 +198,7 @@ def versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
+        "silodp": own_version(),
         **{name: version(name) for name in _PACKAGES},
     }
 

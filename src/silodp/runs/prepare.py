@@ -44,6 +44,11 @@ class Prepared(NamedTuple):
       plans: the same.
       of_silos: of each setting, the method's options that differ from silo to silo.
       warnings: what is allowed but hardly wise.
+
+    Examples:
+      >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
+      >>> prepared.model.name, prepared.policies[0][0].epsilon
+      ('linear', 3.0)
     """
 
     asked: list[RunOptions]

@@ -55,6 +55,11 @@ def run(
       overwrite: replace what is in the folder.
       reporter: told about progress.
       **options: fields of `RunOptions`.
+
+    Examples:
+      >>> result = silodp.run(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
+      >>> result.metric, len(result.per_silo), max(result.epsilons) <= 3
+      ('mse', 2, True)
     """
     place = _place(out, resume, overwrite)
     if baselines and place is None:
@@ -92,6 +97,13 @@ def sweep(
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
     point of the grid, the last-named list moving fastest (in the order of SWEPT). A setting that
     diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
+
+    Examples:
+      >>> results = silodp.sweep(
+      ...     data="synthetic", silos=2, method="fedavg", epsilon=[1, 3], rounds=2
+      ... )
+      >>> [max(result.epsilons) <= epsilon for result, epsilon in zip(results, [1, 3])]
+      [True, True]
     """
     place = _place(out, resume, overwrite)
     training, results = _trained(federation, custom_model, keep_models, place, reporter, options)
@@ -109,6 +121,12 @@ def plan(
     """What a run with these options would ask of each silo, and with how much noise.
 
     Trains nothing. With a ledger, refuses as the run would be refused. Arguments as for `run`.
+
+    Examples:
+      >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
+      >>> small, large = prepared.plans[0]
+      >>> small.records < large.records, small.noise_multiplier > large.noise_multiplier
+      (True, True)
     """
     reporter = reporter or Reporter()
     asked = grid(options)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.engines.checkpoint import flatten, unflatten
@@ -283,6 +284,7 @@ class Coordinator:
     def _report(self) -> None:
         """For whoever watches."""
         told = {
+            "format": PROGRESS_FORMAT,
             "job": self._name,
             "method": self.proposal.training["method"],
             "round": self._about["round"],

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
@@ -487,6 +488,7 @@ class JobAtSite:
     def _report(self) -> None:
         """For people at the site."""
         told = {
+            "format": PROGRESS_FORMAT,
             "job": self.name,
             "method": self.proposal.training["method"],
             "round": self._about["round"] + 1,

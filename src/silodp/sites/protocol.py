@@ -3,21 +3,15 @@
 No word here or in an answer says anything about a record that was not paid for.
 """
 
-import functools
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, Literal
 
 import numpy as np
 
+from silodp.base.version import own_version
+
 Kind = Literal["join", "train", "finish"]
 Status = Literal["ok", "refused"]
-
-
-@functools.cache
-def own_version() -> str:
-    """Of silodp here; looked up once, because that takes milliseconds."""
-    return metadata.version("silodp")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from silodp.sites.site_files import SiteConfig
 
 SOURCES_FILE = "sources.json"
 _LOCK = ".sources.lock"
-_FORMAT = 1
+FORMAT = 1
 
 
 class Claim(NamedTuple):
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
             if self.identity in identities:
                 return
             identities.append(self.identity)
-            content = json.dumps({"format": _FORMAT, "sources": sources}, indent=2)
+            content = json.dumps({"format": FORMAT, "sources": sources}, indent=2)
             write_file(self.directory / SOURCES_FILE, content + "\n")
 
 
@@ -100,13 +100,17 @@ def known_sources(directory: Path) -> dict[str, list[str]]:
     try:
         document = json.loads(text)
         sources = document["sources"]
-        sound = document["format"] == _FORMAT and all(
-            isinstance(identity, str) for own in sources.values() for identity in own
-        )
+        number = document["format"]
+        sound = all(isinstance(identity, str) for own in sources.values() for identity in own)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, type(error).__name__) from None
+    if number != FORMAT:
+        raise SilodpError(
+            f"{path} has format {number!r}, but this silodp knows only {FORMAT}: use the version "
+            "that wrote it."
+        )
     if not sound:
-        raise _damaged(path, "another format")
+        raise _damaged(path, "an identity is not text")
     return sources
 
 

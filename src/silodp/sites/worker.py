@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import get_args
 
 from silodp.base.errors import SilodpError
+from silodp.base.version import own_version
 from silodp.sites.consents import consented
 from silodp.sites.job_at_site import JobAtSite, Refusal
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
-from silodp.sites.protocol import Kind, Reply, Request, own_version
+from silodp.sites.protocol import Kind, Reply, Request
 from silodp.sites.site_files import read_site
 
 _log = logging.getLogger("silodp.site")

@@ -97,6 +97,14 @@ def tune(
         and a naive grid search.
       federation: as for `run`, and so are the others.
       **options: fields of `RunOptions`; those that the grid names are the pivot's.
+
+    Examples:
+      >>> result = silodp.tune(
+      ...     grid={"lam": [0.1, 1]}, trials=2, data="synthetic", silos=2, epsilon=3, rounds=2,
+      ...     batch_size=1000, small_silos="full-batch",
+      ... )
+      >>> result.method, result.tuning["grid"]
+      ('mrmtl', {'lam': [0.1, 1.0]})
     """
     place = None if out is None else RunFolder(Path(out), resume, overwrite)
     # The usual method has nothing that a silo could try by itself.

@@ -508,7 +508,18 @@ def left_of(account: Account) -> float:
 
 
 def remaining(directory: Path, silo: str) -> dict[str, Any]:
-    """What the silo has spent and what is left, in plain values: see `standing`."""
+    """What the silo has spent and what is left, in plain values: see `standing`.
+
+    Examples:
+      >>> from pathlib import Path
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="local", epsilon=1, rounds=2,
+      ...     lifetime_epsilon=4, ledger="ledgers",
+      ... )
+      >>> left = silodp.remaining(Path("ledgers"), result.per_silo[0]["silo"])
+      >>> left["runs"], left["spent_epsilon"] <= 1, left["left_share"] > 0.5
+      (1, True, True)
+    """
     return standing(read_ledger(directory, silo))
 
 

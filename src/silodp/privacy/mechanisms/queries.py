@@ -31,6 +31,10 @@ class Schedule:
       rounds: of communication.
       train: private training passes (local epochs of DP-SGD) in each round.
       select_rounds: the first so many rounds each ask for one private selection among candidates.
+
+    Examples:
+      >>> silodp.Schedule(rounds=10, train=2)
+      Schedule(rounds=10, train=2, select_rounds=0)
     """
 
     rounds: int
@@ -106,6 +110,17 @@ class Queries(NamedTuple):
         released models only) suits the silo's records, chosen privately. In rounds in which the
         schedule pays for no selection the answer is `otherwise`, and no record is looked at.
       noise: how uncertain the answer of one training pass is.
+
+    Examples:
+      To try a method by hand, with answers of one's own:
+
+      >>> queries = silodp.Queries(
+      ...     train=lambda params, towards=None, strength=0.0: params - 1.0,
+      ...     select=lambda candidates, otherwise: otherwise,
+      ...     noise=None,
+      ... )
+      >>> queries.train(3.0)
+      2.0
     """
 
     train: Callable[..., Params]

@@ -64,7 +64,19 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """A model that a silo took home."""
+    """A model that a silo took home.
+
+    Examples:
+      >>> import numpy as np
+      >>> from pathlib import Path
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2,
+      ...     keep_models=True, out="runs/predict",
+      ... )
+      >>> first, second = sorted(Path("runs/predict/models").iterdir())
+      >>> len(silodp.load_model(first).predict(np.zeros((5, 20))).values)
+      5
+    """
 
     about: Card
     model: Model
@@ -213,6 +225,16 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
     Args:
       path: of the folder or the card.
       custom_model: the model that the run was given as such; it must be the same.
+
+    Examples:
+      >>> from pathlib import Path
+      >>> result = silodp.run(
+      ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2,
+      ...     keep_models=True, out="runs/models",
+      ... )
+      >>> first, second = sorted(Path("runs/models/models").iterdir())
+      >>> silodp.load_model(first).card["method"]
+      'fedavg'
     """
     card = read_card(path)
     file = card.path.parent / MODEL_FILE
