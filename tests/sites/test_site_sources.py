@@ -312,7 +312,7 @@ def test_a_known_file_gets_no_second_name_unasked():
 def test_damaged_sources_are_refused_and_not_made_anew(text):
     ledgers_dir().mkdir(parents=True)
     (ledgers_dir() / SOURCES_FILE).write_text(text)
-    with pytest.raises(SilodpError, match="is damaged"):
+    with pytest.raises(SilodpError, match="it is not made anew"):
         Claim(ledgers_dir(), "visits", "file:/a").make()
     assert (ledgers_dir() / SOURCES_FILE).read_text() == text
 
