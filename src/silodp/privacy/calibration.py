@@ -25,7 +25,8 @@ from silodp.base.errors import SilodpError
 from silodp.base.files import whole_file
 from silodp.config.choices import Accountant, Relation
 from silodp.privacy.accounting.accountant import contenders, epsilon_of
-from silodp.privacy.accounting.steps import LEAST_NOISE, describe, sort_key, steps_of, total_spread
+from silodp.privacy.accounting.events import steps_of
+from silodp.privacy.accounting.steps import LEAST_NOISE, describe, sort_key, total_spread
 
 # What is searched, and its logarithms.
 MOST_NOISE = 1e6
