@@ -120,7 +120,7 @@ def declared(
     """
     about = {"remedy": remedy, "fits": fits}
     if isinstance(default, Mapping):
-        return dataclasses.field(default_factory=lambda: default, metadata=about)
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
     return dataclasses.field(default=default, metadata=about)
 
 
