@@ -286,7 +286,11 @@ def test_school_that_is_not_there(refused, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("[levels", "not valid TOML"), ("[bonds]\nage = [0, 1]", "use 'bounds'"), (None, "check the")],
+    [
+        ("[levels", "not valid TOML"),
+        ("[bonds]\nage = [0, 1]", "did you mean 'bounds'"),
+        (None, "check the"),
+    ],
 )
 def test_schema_that_is_not_sound(refused_table, file, tmp_path, content, told):
     path = tmp_path / "schema.toml" if content is None else file("schema.toml", content)
@@ -493,7 +497,7 @@ def test_training_that_diverges(refused):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "there is no such policy file: check the path"),
+        (None, "does not exist: check the path"),
         ("[default\nepsilon = 3", "not valid TOML"),
         (b"\xff\xfe\x00", "not text: save it as UTF-8"),
         ('[silos."silo-1"]\nepsilon = 1', "'silo-1' is unknown: did you mean 'silo-01'"),
@@ -520,8 +524,8 @@ def test_policies_that_are_not_sound(refused, file, tmp_path, content, told):
     ("content", "told"),
     [
         (None, "does not exist: check --config"),
-        ("epsilon = ", "is not sound TOML"),
-        (b"\xff\xfe\x00", "is not sound TOML"),
+        ("epsilon = ", "is not valid TOML: fix line 1 ("),
+        (b"\xff\xfe\x00", "is not text: save it as UTF-8"),
         ("epsilom = 3", "option 'epsilom' is unknown: use 'epsilon'"),
         ("[run]\nepsilon = 3", "option 'run' is unknown"),
         ('rounds = "ten"', "rounds is 'ten'"),

@@ -246,7 +246,7 @@ def test_ledgers_are_not_copied_over_themselves(cli, sentence, folder, tmp_path)
     for source, out in ((linked, folder), (folder, linked)):
         assert "give another folder" in sentence(cli("ledger", "backup", source, "--out", out))
     assert ledger_path(folder, A).stat().st_ino == before
-    assert not [name for name in os.listdir(folder) if name.endswith(".tmp")]
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
 
 def test_a_copy_while_it_is_written_to_is_whole(tmp_path):

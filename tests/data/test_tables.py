@@ -590,8 +590,8 @@ def test_read_schema(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[level]\na = [1, 2]", "'level' is unknown: use 'levels'"),
-        ("[target]\nclass = [1, 2]", "'class' is unknown: use 'classes'"),
+        ("[level]\na = [1, 2]", "'level' is unknown: did you mean 'levels'"),
+        ("[target]\nclass = [1, 2]", "'class' is unknown: did you mean 'classes'"),
         ("levels = 3", r"'levels' is not a section"),
         ("[levels]\na = 3", "levels of column 'a'"),
         ("[levels]\na = [[1], [2]]", "levels of column 'a'"),
@@ -626,10 +626,10 @@ def test_bad_schema(tmp_path, text, words):
 
 
 def test_schema_that_cannot_be_read(tmp_path):
-    with pytest.raises(SilodpError, match="cannot be read"):
+    with pytest.raises(SilodpError, match="does not exist: check the path"):
         read_schema(tmp_path / "none.toml")
     (tmp_path / "a.toml").write_bytes(b"a = '\xff'")
-    with pytest.raises(SilodpError, match="not valid TOML"):
+    with pytest.raises(SilodpError, match="is not text: save it as UTF-8"):
         read_schema(tmp_path / "a.toml")
 
 

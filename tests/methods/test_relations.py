@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from silodp.privacy.accounting.accountant import epsilon_of
-from silodp.privacy.accounting.pld import _gaussian
+from silodp.privacy.accounting.losses import gaussian
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 
 
@@ -86,7 +86,7 @@ def plane_divergence(g, h, rate, noise, epsilon):
 def test_no_pair_of_gradients_diverges_more_than_opposite_ones(rate, noise, at, angles, lengths):
     g, h = ((r * math.cos(a), r * math.sin(a)) for r, a in zip(lengths, angles, strict=True))
     epsilon = at * 4 * rate / noise
-    charged = _gaussian(noise, rate, 1e-3, "replace-one").get_delta_for_epsilon(epsilon)
+    charged = gaussian(noise, rate, 1e-3, "replace-one").get_delta_for_epsilon(epsilon)
     rounding = 2e-5  # of the integration
     assert plane_divergence(g, h, rate, noise, epsilon) <= charged + rounding
     opposite = plane_divergence((1, 0), (-1, 0), rate, noise, epsilon)

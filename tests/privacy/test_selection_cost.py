@@ -34,8 +34,9 @@ from silodp.privacy.accounting.accountant import (
     steps_of,
     supporting,
 )
-from silodp.privacy.accounting.events import BoundedRangeDpEvent, PureDpEvent
-from silodp.privacy.accounting.pld import _bounded_range, _pure, _randomised_response
+from silodp.privacy.accounting.events import BoundedRangeDpEvent, PureDpEvent, bounded_range
+from silodp.privacy.accounting.events.pure import profile as randomised_response
+from silodp.privacy.accounting.losses import bounded
 
 RELATIONS = ("add-remove", "replace-one")
 few = settings(max_examples=12, deadline=None)
@@ -98,7 +99,7 @@ def test_no_exponential_mechanism_diverges_more_than_bounded_range():
         epsilon = rng.choice([0.03, 0.3, 1.0, 3.0])
         p, q = (exponential_mechanism(s, epsilon) for s in neighbours(rng, epsilon))
         x = rng.uniform(-epsilon, epsilon)
-        gap = _bounded_range(np.array([x]), epsilon)[0] - divergence(p, q, x)
+        gap = bounded_range.profile(np.array([x]), epsilon)[0] - divergence(p, q, x)
         assert gap >= -1e-14
         closest = min(closest, gap / epsilon)
     assert closest < 1e-3  # and the worst comes near it
@@ -112,16 +113,16 @@ def test_permute_and_flip_is_pure_and_not_of_bounded_range():
         p, q = (permute_and_flip(s, epsilon) for s in neighbours(rng, epsilon))
         x = rng.uniform(-epsilon, epsilon)
         found = divergence(p, q, x)
-        assert found <= _randomised_response(np.array([x]), epsilon)[0] + 1e-14
-        beyond = max(beyond, found - _bounded_range(np.array([x]), epsilon)[0])
+        assert found <= randomised_response(np.array([x]), epsilon)[0] + 1e-14
+        beyond = max(beyond, found - bounded_range.profile(np.array([x]), epsilon)[0])
     assert beyond > 1e-3
 
 
 @few
 @given(st.floats(1e-3, 5), st.floats(1e-3, 1), st.floats(-1, 1))
 def test_on_any_grid_the_profile_is_only_ever_raised(epsilon, grid, at):
-    for profile in (_bounded_range, _randomised_response):
-        losses = _pure(epsilon, profile, grid)
+    for profile in (bounded_range.profile, randomised_response):
+        losses = bounded(epsilon, profile, grid)
         x = at * epsilon
         assert losses.get_delta_for_epsilon(x) >= profile(np.array([x]), epsilon)[0] - 1e-12
 

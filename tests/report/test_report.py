@@ -273,7 +273,7 @@ def test_truncated_and_missing_results_are_refused(tmp_path):
     path = made_up().write(tmp_path)
     path.write_text(path.read_text()[:200])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SilodpError, match="is not a result"):
+    with pytest.raises(SilodpError, match="is not valid JSON"):
         report_page([tmp_path])
     with pytest.raises(SilodpError, match="neither a finished run"):
         report_page([tmp_path / "empty"])

@@ -9,8 +9,7 @@ from report_runs import EVIL, made_up, silo_names, write_federation, write_runs
 from served_reports import served
 
 import silodp
-from silodp.base.progress import Reporter
-from silodp.base.progress_file import KeepsProgress
+from silodp.base.progress_file import ProgressFile
 from silodp.report import write_report
 
 
@@ -244,7 +243,7 @@ def test_printed_it_is_whole_and_light(browser, small):
 
 def test_a_live_page_announces_stages_alone(browser, tmp_path):
     (tmp_path / "run").mkdir()
-    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": "d", "method": "mrmtl"})
+    told = ProgressFile(tmp_path / "run", {"data": "d", "method": "mrmtl"})
     told.stage("training")
     with (
         served(tmp_path) as server,
@@ -288,7 +287,7 @@ def test_a_live_page_outlives_trouble(browser, tmp_path, monkeypatch):
 
 def test_a_live_page_follows_a_run_to_its_end(browser, tmp_path):
     (tmp_path / "run").mkdir()
-    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": EVIL[0], "method": "mrmtl"})
+    told = ProgressFile(tmp_path / "run", {"data": EVIL[0], "method": "mrmtl"})
     told.promised(made_up(silos=list(EVIL)).privacy)
     told.stage("training")
     time.sleep(0.6)  # it writes no more often

@@ -86,7 +86,7 @@ def test_odd_values_are_told(tmp_path, path, value):
 def test_a_number_that_python_does_not_write_is_told(tmp_path):
     """Nor read: of more than 4,300 digits it takes too long."""
     (tmp_path / RESULT_FILE).write_text('{"data": 1' + "0" * 5000 + "}")
-    with pytest.raises(SilodpError, match="is not a result"):
+    with pytest.raises(SilodpError, match="is not valid JSON"):
         report_page([tmp_path])
 
 
@@ -126,7 +126,7 @@ def test_options_that_may_be_infinite_are_read_as_such(tmp_path):
 
 def test_deep_nesting_is_told(tmp_path):
     (tmp_path / RESULT_FILE).write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(SilodpError, match="is not a result"):
+    with pytest.raises(SilodpError, match="is not valid JSON"):
         report_page([tmp_path])
 
 
@@ -240,7 +240,7 @@ def test_models_are_compared(tmp_path):
 def test_arrays_by_columns_and_empty_ones_are_read(tmp_path):
     arrays = {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "b": np.ones((2, 3, 0))}
     (tmp_path / "x.npz").write_bytes(arrays_content(arrays))
-    read = read_all_arrays(tmp_path / "x.npz", "get it anew")
+    read = read_all_arrays(tmp_path / "x.npz", "get it anew").arrays
     np.testing.assert_array_equal(read["a"], arrays["a"])
     assert read["b"].shape == (2, 3, 0)
 

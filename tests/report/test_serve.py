@@ -19,8 +19,8 @@ from served_reports import served
 
 import silodp
 from silodp.base.errors import SilodpError
-from silodp.base.progress import Reporter, SweepReporter
-from silodp.base.progress_file import PROGRESS_FILE, KeepsProgress, kept_progress
+from silodp.base.progress import Reporter
+from silodp.base.progress_file import PROGRESS_FILE, ProgressFile, kept_progress
 from silodp.report.live import live_part, progress_in
 from silodp.report.server import HOST, MOST_AT_ONCE, ReportServer
 
@@ -102,13 +102,13 @@ def test_a_damaged_result_is_a_sentence_on_the_page(tmp_path):
     with served(tmp_path) as server:
         status, _, text = asked(server, f"/{server.token}/")
     assert status == 200
-    assert "is not a result" in text
+    assert "is not valid JSON" in text
     assert "<b>" not in text
 
 
 def test_what_goes_on_is_shown_with_names_escaped(tmp_path):
     (tmp_path / "run").mkdir()
-    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": EVIL[0], "method": "mrmtl"})
+    told = ProgressFile(tmp_path / "run", {"data": EVIL[0], "method": "mrmtl"})
     told.promised([{**p, "silo": EVIL[1]} for p in made_up().privacy])
     told.stage("training")
     for done in range(1, 11):
@@ -212,7 +212,7 @@ def test_deep_and_long_files_and_pipes_are_left_out(tmp_path):
 
 def test_a_change_of_stage_is_announced_and_nothing_else(tmp_path):
     (tmp_path / "run").mkdir()
-    told = KeepsProgress(tmp_path / "run", Reporter(), {"data": "d", "method": "mrmtl"})
+    told = ProgressFile(tmp_path / "run", {"data": "d", "method": "mrmtl"})
 
     def announced():
         part = live_part([tmp_path])
@@ -341,7 +341,7 @@ def test_a_tuned_run_tells_no_times(tmp_path):
 
 
 def test_progress_of_a_sweep_counts_runs(tmp_path):
-    inner = SweepReporter()
+    inner = Reporter()
     with kept_progress(tmp_path, inner, {"sweep": "mine"}) as told:
         told.swept(3.5, 8, None)
         (seen,) = progress_in(tmp_path)
@@ -361,7 +361,7 @@ class Clock:
 def test_time_left_counts_what_this_process_did(tmp_path, monkeypatch):
     """A run that is resumed at round 900 of 1,000 is not done 900 times as fast."""
     clock = Clock(monkeypatch)
-    told = KeepsProgress(tmp_path, Reporter(), {})
+    told = ProgressFile(tmp_path, {})
     told.stage("compiling")
     clock.now += 60
     told.stage("training")
@@ -377,7 +377,7 @@ def test_time_left_counts_what_this_process_did(tmp_path, monkeypatch):
 
 def test_time_left_of_a_sweep_that_goes_on(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
-    told = KeepsProgress(tmp_path, SweepReporter(), {"sweep": "mine"})
+    told = ProgressFile(tmp_path, {"sweep": "mine"})
     told.swept(80, 100, None)
     clock.now += 30
     for stage in ("calibrating noise", "compiling", "training"):
@@ -394,7 +394,7 @@ def test_time_left_of_a_sweep_that_goes_on(tmp_path, monkeypatch):
 
 def test_metrics_that_are_not_finite_are_not_kept(tmp_path):
     """A run that diverges is still one to look at."""
-    told = KeepsProgress(tmp_path, Reporter(), {})
+    told = ProgressFile(tmp_path, {})
     told.stage("training")
     for done, metric in enumerate((0.5, 1e17, math.inf, -math.inf, math.nan), start=1):
         told.trained(done, 5, metric)
@@ -405,14 +405,14 @@ def test_metrics_that_are_not_finite_are_not_kept(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_stops_no_run(tmp_path):
-    told = KeepsProgress(tmp_path / "gone" / "away", Reporter(), {})
+    told = ProgressFile(tmp_path / "gone" / "away", {})
     told.stage("training")
     told.trained(1, 2, 0.5)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_many_metrics_are_thinned(tmp_path):
-    told = KeepsProgress(tmp_path, Reporter(), {})
+    told = ProgressFile(tmp_path, {})
     for done in range(5000):
         told.trained(done, 5000, float(done))
     told.trained(5000, 5000, -1.0)

@@ -475,9 +475,9 @@ def test_a_damaged_card_is_refused(copy):
     card = copy / CARD_FILE
     text = card.read_text()
     for content, words in (
-        ("", "is not JSON"),
-        (text[: len(text) // 2], "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
+        ("", "is not valid JSON"),
+        (text[: len(text) // 2], "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
         ("[]", "is not the card"),
         ('{"format": "something else"}', "is not the card"),
         (text.replace('"version": 1', '"version": 2'), "use a newer silodp"),
@@ -490,7 +490,7 @@ def test_a_damaged_card_is_refused(copy):
         assert words in refused(copy)
         assert words in refused(card)
     card.write_bytes(b"\xff\xfe")
-    assert "is not JSON" in refused(copy)
+    assert "is not valid JSON" in refused(copy)
 
 
 def test_what_is_no_model_is_said_so(home, tmp_path):
@@ -500,7 +500,7 @@ def test_what_is_no_model_is_said_so(home, tmp_path):
     assert "folder of a run" in told
     assert "there are 2" in told
     assert "is not the card" in refused(home / "run" / "result.json")
-    assert "is not JSON" in refused(home / "run" / "models.npz")
+    assert "is not valid JSON" in refused(home / "run" / "models.npz")
 
 
 JSON = st.recursive(

@@ -147,8 +147,8 @@ def test_the_table_says_that_silos_differ(result):
         ("silo-01 = [1]", "is [1]: give a number"),
         ("silo-01 = 1e31", "below 1e+30, or inf"),
         (f"silo-01 = 1{'0' * 400}", "below 1e+30, or inf"),
-        ("silo-01: 1", "is not sound TOML"),
-        ("silo-01 = 1\nsilo-01 = 2", "is not sound TOML"),
+        ("silo-01: 1", "is not valid TOML: fix line"),
+        ("silo-01 = 1\nsilo-01 = 2", "is not valid TOML: fix line"),
     ],
 )
 def test_wrong_files(cli, sentence, file, text, said):
@@ -160,7 +160,7 @@ def test_wrong_files(cli, sentence, file, text, said):
 def test_no_file(cli, sentence, tmp_path):
     call = ("plan", *SMALL, "--method", "meanpull", "--silo-lam")
     assert "does not exist" in sentence(cli(*call, tmp_path / "none.toml"))
-    assert "is not sound TOML" in sentence(cli(*call, tmp_path))
+    assert "cannot be read" in sentence(cli(*call, tmp_path))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "local", "finetune", "ifca", "ifca+finetune"])

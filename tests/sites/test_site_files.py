@@ -55,7 +55,7 @@ def refused(words, folder):
     with pytest.raises(SilodpError, match=words) as error:
         read_site(folder)
     message = str(error.value)
-    assert message.endswith(".")
+    assert message.endswith((".", "?"))
     assert "\n" not in message
     return message
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path):
         ("tell_noise is 1", {"tell_noise": 1}),
         ("no records are named", {"data": DataAtSite()}),
         ("site is '': give", {"site": ""}),
-        ("\\[ledger\\] path is ''", {"ledger": ""}),
+        ("\\[ledger\\]: path is ''", {"ledger": ""}),
     ):
         given = {"site": "north", "data": data, "policy": Policy(3, 1e-5), **change}
         with pytest.raises(SilodpError, match=f"^{tmp_path}/site.toml: .*{words}"):
@@ -226,8 +226,8 @@ def test_there_and_back(name, data, policy, more):
 @pytest.mark.parametrize(
     ("words", "old", "new"),
     [
-        ("the key 'polcy' is unknown: use 'policy'", "[policy]", "[polcy]"),
-        ("site is missing: give", 'site = "north"', ""),
+        ("the key 'polcy' is unknown: did you mean 'policy'", "[policy]", "[polcy]"),
+        ("has no site: give", 'site = "north"', ""),
         ("site is 3: give", '"north"', "3"),
         ("site is ' ': give", '"north"', '" "'),
         ("site is 'a\\\\nb': give", '"north"', '"a\\nb"'),
@@ -235,16 +235,20 @@ def test_there_and_back(name, data, policy, more):
         ("epsilon stands outside .* below \\[policy\\]", 'site = "north"', "epsilon = 1"),
         ("seed stands outside all tables: .* below \\[data\\]", "[data]", "seed = 1\n[data]"),
         ("keys is 'oss': use 'os'", "[data]", 'keys = "oss"\n[data]'),
-        ("'north': data is not a table", '[data]\npath = "records.csv"', "data = 3"),
-        ("'north': ledger is not a table", "[data]", 'ledger = "x"\n[data]'),
-        ("'north': \\[data\\]: the key 'pth' is unknown: use 'path'", "path", "pth"),
+        ("data is not a table", '[data]\npath = "records.csv"', "data = 3"),
+        ("ledger is not a table", "[data]", 'ledger = "x"\n[data]'),
+        ("'north': \\[data\\]: the key 'pth' is unknown: did you mean 'path'", "path", "pth"),
         ("'north': \\[data\\]: path is no text", '"records.csv"', "3"),
         ("'north': \\[data\\]: no records are named", 'path = "records.csv"', ""),
         ("'north': \\[data\\]: url is given, but no query", "path", "url"),
-        ("'north': test_fraction is 2", "[policy]", "test_fraction = 2\n[policy]"),
-        ("'north': Seed 'a' cannot", "[policy]", 'seed = "a"\n[policy]'),
-        ("'north': \\[data\\] id_column is 3", "[policy]", "id_column = 3\n[policy]"),
-        ("'north': \\[policy\\]: the key 'epsilo' is unknown: use 'epsilon'", "epsilon", "epsilo"),
+        ("'north': .*test_fraction is 2", "[policy]", "test_fraction = 2\n[policy]"),
+        ("'north': .*seed is 'a'", "[policy]", 'seed = "a"\n[policy]'),
+        ("'north': \\[data\\]: id_column is 3", "[policy]", "id_column = 3\n[policy]"),
+        (
+            "'north': \\[policy\\]: the key 'epsilo' is unknown: did you mean 'epsilon'",
+            "epsilon",
+            "epsilo",
+        ),
         ("'north': \\[policy\\] has no epsilon: give", "epsilon = 3", ""),
         ("'north': \\[policy\\] has no delta: give", "delta = 1e-5", ""),
         ("'north': epsilon is -3", "epsilon = 3", "epsilon = -3"),
@@ -255,9 +259,9 @@ def test_there_and_back(name, data, policy, more):
         ("'north': public holds 'recrd count'", "delta", 'public = ["recrd count"]\ndelta'),
         ("'north': record count is not public", "delta", "public = []\ndelta"),
         ("'north': records is 0", "delta", "records = 0\ndelta"),
-        ("'north': tell_noise is 'no': write true", "delta", 'tell_noise = "no"\ndelta'),
+        ("'north': .*tell_noise is 'no': write true", "delta", 'tell_noise = "no"\ndelta'),
         ("'north': \\[ledger\\]: the key 'file'", "[data]", '[ledger]\nfile = "x"\n[data]'),
-        ("'north': \\[ledger\\] path is 3", "[data]", "[ledger]\npath = 3\n[data]"),
+        ("'north': \\[ledger\\]: path is 3", "[data]", "[ledger]\npath = 3\n[data]"),
     ],
 )
 def test_refused(tmp_path, words, old, new):
@@ -266,8 +270,8 @@ def test_refused(tmp_path, words, old, new):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    refused("there is no such file: give the folder", tmp_path)
-    refused("there is no such file", tmp_path / "none")
+    refused("does not exist: give the folder", tmp_path)
+    refused("does not exist", tmp_path / "none")
     (tmp_path / "site.toml").write_bytes(b"site = '\xff'")
     refused("not text: save it as UTF-8", tmp_path)
     (tmp_path / "site.toml").unlink()

@@ -309,7 +309,10 @@ def test_a_known_file_gets_no_second_name_unasked():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        *((text, "is damaged") for text in ("", "[]", "{}", '{"format": 1, "sources": {"a": 1}}')),
+        *(
+            (text, "it is not made anew")
+            for text in ("", "[]", "{}", '{"format": 1, "sources": {"a": 1}}')
+        ),
         ('{"format": 2, "sources": {}}', "has format 2"),
     ],
 )

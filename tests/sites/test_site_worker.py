@@ -96,7 +96,7 @@ def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words
         ({"job": "../../elsewhere-1"}, "not one of this proposal"),
         ({"job": "0123456789abcdef-1"}, "not one of this proposal"),
         ({"proposal": "{}"}, "name"),
-        ({"proposal": "nothing"}, "not JSON"),
+        ({"proposal": "nothing"}, "not valid JSON"),
         ({"kind": "tell me"}, "no kind"),
         ({"arrays": []}, "0 arrays"),
     ],

@@ -21,7 +21,7 @@ from interruptible import interruptible
 from site_processes import free_port
 
 from silodp.base.errors import SilodpError
-from silodp.base.progress import SweepReporter
+from silodp.base.progress import Reporter
 from silodp.sweeps import ray_cluster, ray_connection, read_table, run_sweep, sweep_of
 from silodp.sweeps.ray_connection import Connection
 
@@ -316,7 +316,7 @@ def fake(monkeypatch):
     return ray
 
 
-class Told(SweepReporter):
+class Told(Reporter):
     def __init__(self):
         self.done, self.stages = [], Counter()
 
@@ -378,13 +378,15 @@ def test_a_worker_with_another_version_is_refused(fake, tmp_path, monkeypatch):
         run_sweep(asked(), tmp_path, ray="here")
 
 
-@pytest.mark.parametrize("said", ["does not exist", "no such policy", "'x', which is not a number"])
+@pytest.mark.parametrize(
+    "said", ["does not exist", "does not exist: check", "'x', which is not a number"]
+)
 def test_errors_about_files_name_them_as_the_user_does(fake, tmp_path, said):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "default.toml").write_text('epsilon = "x"\n')
     name, file = {
         "does not exist": ("silo_lam", "none.toml"),
-        "no such policy": ("policies", "none.toml"),
+        "does not exist: check": ("policies", "none.toml"),
     }.get(said, ("policies", "folder"))
     sweep = asked(method="mrmtl", **{name: str(tmp_path / file)})
     with pytest.raises(SilodpError, match=said) as refused:

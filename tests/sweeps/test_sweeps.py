@@ -98,7 +98,7 @@ def test_files_that_are_wrong_are_refused(content, said):
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, cli, sentence):
     assert "does not exist" in sentence(cli("sweep", tmp_path / "none.toml"))
     (tmp_path / "bad.toml").write_text("lam = = 3")
-    assert "is not sound TOML" in sentence(cli("sweep", tmp_path / "bad.toml"))
+    assert "is not valid TOML: fix line" in sentence(cli("sweep", tmp_path / "bad.toml"))
 
 
 def test_paths_are_meant_from_the_file(tmp_path):

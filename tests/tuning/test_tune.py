@@ -20,8 +20,7 @@ from silodp.engines import checkpoint, execution
 from silodp.methods import get_method
 from silodp.models.model import bounded_score
 from silodp.privacy.accounting.accountant import epsilon_of
-from silodp.privacy.accounting.events import EitherDpEvent, from_json
-from silodp.privacy.accounting.steps import steps_of
+from silodp.privacy.accounting.events import EitherDpEvent, from_json, steps_of
 from silodp.privacy.ledger.storage import ledger_paths, read_path
 from silodp.privacy.mechanisms.queries import Schedule
 from silodp.privacy.mechanisms.training import training_event

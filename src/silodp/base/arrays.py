@@ -1,16 +1,22 @@
-"""Named arrays as one `.npz` file, and back: what is read is what was expected, or refused."""
+"""Named arrays as one `.npz` file, and back: what is read is what was expected, or refused.
+
+Nothing that is read is ever run (no pickles), packed (a small file could unpack to anything), or
+longer than the file itself. NumPy reads these files, and they are like those that it writes.
+"""
 
 import io
+import json
 import math
 import tokenize
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import Sync, whole_file
 
 # Of what stands before an array's numbers.
 _LONGEST_HEADER = 1 << 14
@@ -30,12 +36,31 @@ def array_name(path: tuple[Any, ...]) -> str:
 def arrays_content(arrays: Mapping[str, Any]) -> bytes:
     """The content of the file; the same arrays give the same bytes."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:  # as np.savez does, which takes not every name
-        for name, array in arrays.items():
-            # Named so, it has a date of its own and not today's.
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    _write(content, arrays)
     return content.getvalue()
+
+
+class Kept(NamedTuple):
+    """What a file of arrays holds beside numbers: a document, if it has one.
+
+    Attributes:
+      document: plain values, as JSON has them; None where there is none.
+      arrays: of numbers, by name; not to be written to.
+    """
+
+    document: Any
+    arrays: dict[str, np.ndarray]
+
+
+def save_arrays(
+    path: Path, key: str, document: Any, arrays: Mapping[str, Any], *, sync: Sync = "file"
+) -> None:
+    """Replaces a file by one with these arrays, and the document under a name of its own.
+
+    It is there whole or not at all; a folder that cannot be written to is an `OSError`.
+    """
+    with whole_file(path, sync=sync) as file:
+        _write(file, {key: np.array(json.dumps(document)), **arrays})
 
 
 def read_arrays(where: object, content: bytes, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,11 +76,17 @@ def read_arrays(where: object, content: bytes, expected: Mapping[str, Any]) -> d
     raise SilodpError(f"{where} does not hold the model ({reason}): get the file anew.")
 
 
-def read_all_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
+def read_all_arrays(path: Path, remedy: str, key: str | None = None) -> Kept:
     """All arrays of numbers in the file, of whatever shape; those of words are left out.
 
     No more is unpacked than the file itself takes, whatever it says.
+
+    Args:
+      path: of the file.
+      remedy: what to do about one that cannot be read, for errors.
+      key: the name under which the file has a document.
     """
+    document = None
     try:
         with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
             left, arrays = path.stat().st_size, {}
@@ -65,8 +96,12 @@ def read_all_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
                 left -= len(found.content)  # members may say that they are all in one place
                 if found.dtype.kind != "U":
                     arrays[name] = _array(found, name)
-            return arrays
-    except _DAMAGED as error:
+                elif name == key:
+                    document = json.loads(_text(found, name))
+            if key is not None and document is None:
+                raise KeyError(f"it has no {key}")
+            return Kept(document, arrays)
+    except (*_DAMAGED, RecursionError) as error:
         reason = _reason(error)
     raise SilodpError(f"{path} cannot be read ({reason}): {remedy}.")
 
@@ -116,6 +151,20 @@ def _parsed(content: bytes, name: str) -> _Parsed:
         raise ValueError(f"{name} is of another format")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(start)
     return _Parsed(content, shape, by_columns, dtype, start.tell())
+
+
+def _write(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:  # as np.savez does, which takes not every name
+        for name, array in arrays.items():
+            # Named so, it has a date of its own and not today's.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+def _text(found: _Parsed, name: str) -> str:
+    if found.shape != () or len(found.content) - found.start != found.dtype.itemsize:
+        raise ValueError(f"{name} is no text")
+    return str(np.frombuffer(found.content, found.dtype, 1, found.start)[0])
 
 
 def _array(found: _Parsed, name: str) -> np.ndarray:

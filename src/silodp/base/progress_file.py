@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.base.progress import Reporter, SweepReporter
+from silodp.base.files import SHARED, whole_file
+from silodp.base.progress import Reporter, Reporters
 from silodp.base.values import plain
 
 PROGRESS_FILE = "progress.json"
@@ -21,17 +22,23 @@ _SECONDS_BETWEEN = 0.5
 _MOST_POINTS = 200
 
 
-class KeepsProgress(SweepReporter):
-    """Passes reports on, and keeps the newest in a file."""
+class ProgressFile(Reporter):
+    """Keeps the newest of what is reported in a file."""
 
-    def __init__(self, folder: Path | None, inner: Reporter, about: Mapping[str, Any]):
-        """Of a run or a sweep in that folder; `about` says what it is."""
-        self._path, self._inner = folder and folder / PROGRESS_FILE, inner
+    def __init__(self, folder: Path, about: Mapping[str, Any], timed: bool = True):
+        """Of a run or a sweep in that folder.
+
+        Args:
+          folder: where it is kept.
+          about: what goes on.
+          timed: whether how long it takes may be known.
+        """
+        self._path, self._timed = folder / PROGRESS_FILE, timed
         self._began = time.time()
         # When and where this process began to count: what was done before took it no time.
         self._counted_from: tuple[float, float] | None = None
         self._written = 0.0
-        self._told: dict[str, Any] = {
+        self._newest: dict[str, Any] = {
             "format": FORMAT,
             **about,
             "process": os.getpid(),
@@ -45,29 +52,25 @@ class KeepsProgress(SweepReporter):
 
     def stage(self, name: str) -> None:
         """Another stage begins."""
-        self._inner.stage(name)
-        self._told["stage"] = name
+        self._newest["stage"] = name
         if not self._is_sweep:  # there, the runs go on being counted
             self._counted_from = None
-            self._told |= {"done": 0, "total": None}
+            self._newest |= {"done": 0, "total": None}
         self._write(at_once=True)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
         """What each silo is promised."""
-        self._inner.promised(silos)
         kept = ("silo", "epsilon", "delta", "unit", "relation", "proven")
-        self._told["silos"] = [{name: silo[name] for name in kept} for silo in silos]
+        self._newest["silos"] = [{name: silo[name] for name in kept} for silo in silos]
 
     def calibrated(self, done: int, total: int) -> None:
         """Silos whose noise is known."""
-        self._inner.calibrated(done, total)
         self._advance(done, total)
 
     def trained(self, done: int, total: int, metric: float) -> None:
         """Rounds done, and the metric there."""
-        self._inner.trained(done, total, metric)
-        points = self._told["metrics"]
-        # Between evaluations the same is told again.
+        points = self._newest["metrics"]
+        # Between evaluations the same is newest again.
         if math.isfinite(metric) and (not points or points[-1][1] != metric):
             points.append([done, metric])
             if len(points) > _MOST_POINTS:
@@ -76,16 +79,14 @@ class KeepsProgress(SweepReporter):
 
     def swept(self, done: float, total: int, current: str | None) -> None:
         """Runs done, of a sweep."""
-        if isinstance(self._inner, SweepReporter):
-            self._inner.swept(done, total, current)
-        self._told["runs"] = [done, total]
-        self._told["metrics"] = []  # of another setting each time: no curve
+        self._newest["runs"] = [done, total]
+        self._newest["metrics"] = []  # of another setting each time: no curve
         self._count(done, total)
         self._write()
 
     @property
     def _is_sweep(self) -> bool:
-        return "runs" in self._told
+        return "runs" in self._newest
 
     def _advance(self, done: int, total: int) -> None:
         if not self._is_sweep:  # there, the runs are what is counted
@@ -93,7 +94,7 @@ class KeepsProgress(SweepReporter):
             self._write(at_once=done >= total)
 
     def _count(self, done: float, total: int) -> None:
-        self._told |= {"done": done, "total": total}
+        self._newest |= {"done": done, "total": total}
         if self._counted_from is None:
             self._counted_from = (time.time(), done)
 
@@ -101,40 +102,41 @@ class KeepsProgress(SweepReporter):
         if self._counted_from is None:
             return None
         began, before = self._counted_from
-        done, total = self._told["done"], self._told["total"]
+        done, total = self._newest["done"], self._newest["total"]
         return (now - began) / (done - before) * (total - done) if done > before else None
 
     def _write(self, at_once: bool = False) -> None:
         now = time.time()
-        if self._path is None or (now - self._written < _SECONDS_BETWEEN and not at_once):
+        if now - self._written < _SECONDS_BETWEEN and not at_once:
             return
-        told = self._told | {"time": now}
-        if told.get("tuned"):  # how long it takes says how many trials there are: a secret
-            del told["began"]
+        newest = self._newest | {"time": now}
+        if self._timed:
+            newest |= {"seconds": now - self._began, "seconds_left": self._seconds_left(now)}
         else:
-            told |= {"seconds": now - self._began, "seconds_left": self._seconds_left(now)}
+            del newest["began"]
         # Nobody's work may fail because somebody could have watched; and what is half a second old
         # need not outlive a crash of the machine.
         with contextlib.suppress(OSError):
             if self._path.parent.is_dir():
-                aside = self._path.with_name(f".{PROGRESS_FILE}.{os.getpid()}")
-                aside.write_text(json.dumps(plain(told)), encoding="utf-8")
-                os.replace(aside, self._path)
+                with whole_file(self._path, mode=SHARED, sync="none") as file:
+                    file.write(json.dumps(plain(newest)).encode())
                 self._written = now
 
 
 @contextlib.contextmanager
 def kept_progress(
-    folder: Path | None, inner: Reporter, about: Mapping[str, Any]
-) -> Iterator[SweepReporter]:
-    """Within, reports are passed on and (where there is a folder) kept in its file.
+    folder: Path | None, listener: Reporter, about: Mapping[str, Any], timed: bool = True
+) -> Iterator[Reporter]:
+    """Within, the listener hears all, and (where there is a folder) a file there keeps the newest.
 
     The file is gone in the end, however it comes; only a process that is killed leaves it behind.
+    See `ProgressFile` for `about` and `timed`.
     """
-    keeps = KeepsProgress(folder, inner, about)
+    if folder is None:
+        yield listener
+        return
     try:
-        yield keeps
+        yield Reporters(listener, ProgressFile(folder, about, timed))
     finally:
-        if folder is not None:
-            with contextlib.suppress(OSError):
-                (folder / PROGRESS_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (folder / PROGRESS_FILE).unlink(missing_ok=True)

@@ -54,8 +54,7 @@ def advise(
     With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
     """
     from silodp.advice.advise import advise as ask
-    from silodp.base.files import check_writable
-    from silodp.results.result import write_file
+    from silodp.base.files import check_writable, write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after

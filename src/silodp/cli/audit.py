@@ -50,9 +50,8 @@ def audit(
     experiment. Exit code 1 means that a check failed or that the claimed epsilon is broken.
     """
     from silodp.auditing.audit import audit as attack
-    from silodp.base.files import check_writable
+    from silodp.base.files import check_writable, write_file
     from silodp.base.values import plain
-    from silodp.results.result import write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after

@@ -16,9 +16,9 @@ def export(
     overwrite: Overwrite = False,
 ) -> None:
     """Writes a silo's own model as ONNX, scaling included (needs the extra `onnx`)."""
+    from silodp.base.files import write_file
     from silodp.results.model_export.onnx_file import onnx_content
     from silodp.results.model_export.personal_model import load_model
-    from silodp.results.result import write_file
 
     check_out(out, (model,), overwrite)
     write_file(out, onnx_content(load_model(model)))

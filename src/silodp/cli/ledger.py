@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.text import in_cell
 from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
@@ -126,7 +127,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Writes out all entries, with the hashes that chain them."""
-    from silodp.results.result import write_file
 
     ledgers = _ledgers(directory, silo)
     entries = [

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from silodp.base.documents import read_toml
 from silodp.cli import completion
 from silodp.config.data_options import DataOptions
 from silodp.config.option_values import (
@@ -15,7 +16,6 @@ from silodp.config.option_values import (
     option_name,
     option_value,
     plain_type,
-    read_options_file,
 )
 from silodp.config.options import RunOptions
 
@@ -123,7 +123,7 @@ def _parameter(name: str) -> inspect.Parameter:
 def read_config(path: Path) -> dict[str, Any]:
     """The options in a TOML file; names may be written with - or _."""
     where = f"Config file {path}"
-    content = read_options_file(path, where, "check --config")
+    content = read_toml(path, where, missing="check --config")
     options = {}
     for written, value in content.items():
         name = option_name(written, where)

@@ -27,9 +27,8 @@ def plan(
 
     Takes the options of `silodp run`. With --ledger, says whether the run would be refused.
     """
-    from silodp.base.files import check_writable
+    from silodp.base.files import check_writable, write_file
     from silodp.base.values import plain
-    from silodp.results.result import write_file
     from silodp.runs.accounts import ledgers_of
     from silodp.runs.planning import describe_plans
     from silodp.runs.prepare import person_guarantee

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.terminal import notes, print_json, safe
 
@@ -36,7 +37,6 @@ def predict(
     """
     from silodp.data.tables.files import read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
-    from silodp.results.result import write_file
 
     if out is not None:
         check_out(out, (table, model), overwrite)

@@ -13,7 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from silodp.base.progress import Reporter, SweepReporter
+from silodp.base.progress import Reporter
 from silodp.cli.terminal import safe
 
 
@@ -71,7 +71,7 @@ class LiveProgress(_Bar, Reporter):
         self._progress.update(self._task, completed=done, total=total, note=note, left="left")
 
 
-class SweepProgress(_Bar, SweepReporter):
+class SweepProgress(_Bar, Reporter):
     """Runs done, time left, and what is being done now."""
 
     def __init__(self, console: Console):

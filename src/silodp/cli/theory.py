@@ -67,9 +67,8 @@ def theory(
 
     Lists such as --records 50,200,800 --epsilon 0.25,1,4 give silos numbers of their own.
     """
-    from silodp.base.files import check_writable
+    from silodp.base.files import check_writable, write_file
     from silodp.base.values import plain
-    from silodp.results.result import write_file
     from silodp.theory.comparison import compare, simulation_of
     from silodp.theory.setting import make_setting
 

@@ -1,6 +1,5 @@
 """Run options as they stand in files: known names, values of the right type, paths found."""
 
-import tomllib
 import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -10,16 +9,6 @@ from silodp.config.choices import DATA_SETS
 from silodp.config.options import RunOptions
 
 HINTS = get_type_hints(RunOptions)
-
-
-def read_options_file(path: Path, where: str, remedy: str) -> dict[str, Any]:
-    """What a TOML file of options holds; `where` and the remedy are said in errors."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(f"{where} does not exist: {remedy}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SilodpError(f"{where} is not sound TOML ({error}): correct it.") from None
 
 
 def plain_type(hint: Any) -> type:

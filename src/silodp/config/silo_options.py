@@ -1,13 +1,13 @@
 """Numbers that differ from silo to silo, from a TOML file or a dictionary."""
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from silodp.base.documents import read_toml
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.options import LARGEST
 
@@ -35,12 +35,5 @@ def lambda_of_each(
 def _read(path: Path | str) -> dict[str, Any]:
     if not isinstance(path, Path | str):
         raise SilodpError(f"--silo-lam is {path!r}: give a TOML file, or a dictionary.")
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(f"--silo-lam: file {path} does not exist: check the path.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SilodpError(
-            f"--silo-lam: file {path} is not sound TOML ({error}): write a line such as "
-            '"silo name" = 0.5 for each silo.'
-        ) from None
+    hint = 'write a line such as "silo name" = 0.5 for each silo'
+    return read_toml(path, f"--silo-lam: file {path}", hint=hint)

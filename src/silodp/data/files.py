@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import http.client
 import os
-import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from silodp.base.cache import cache_dir
 from silodp.base.errors import DataMissingError, SilodpError
+from silodp.base.files import SHARED, new_beside
 from silodp.data.formats.bounded import read_bounded
 
 TIMEOUT = 30.0  # seconds without an answer
@@ -185,21 +185,16 @@ def download(
 @contextlib.contextmanager
 def part_beside(destination: Path) -> Iterator[Path]:
     """An empty file in the same folder, which is gone in the end unless it was put in place."""
-    # Not tempfile: that would leave the file readable by its owner alone.
-    part = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.part")
-    try:
+    with contextlib.ExitStack() as stack:
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
-            part.open("xb").close()
+            part = stack.enter_context(new_beside(destination, SHARED))
         except OSError as error:
             raise SilodpError(
                 f"{destination.parent} cannot be written to ({error}): choose another folder with "
                 "--data-dir."
             ) from error
         yield part
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def put_in_place(part: Path, destination: Path) -> None:

@@ -1,23 +1,20 @@
 """Where an interrupted run stood, so that it can go on: one file, written whole or not at all."""
 
 import contextlib
-import json
-import os
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from silodp.base.arrays import read_all_arrays, save_arrays
 from silodp.base.errors import SilodpError
 from silodp.base.files import check_writable, not_writable
 
 CHECKPOINT_FILE = "checkpoint.npz"
 # Those that were written before they had a number are 1.
 FORMAT = 1
-_TEMPORARY = f".{CHECKPOINT_FILE}."
+_ABOUT = "about"  # the name of the document in it
 
 
 class Checkpoint(NamedTuple):
@@ -122,22 +119,13 @@ class CheckpointFolder:
         arrays |= {f"state{i}": np.asarray(a) for i, a in enumerate(state)}
         for name, kept in (("model", self.models), ("learned", self.learned)):
             arrays |= {f"{name}{i}_{j}": a for i, of in enumerate(kept) for j, a in enumerate(of)}
-        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=_TEMPORARY)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.folder / CHECKPOINT_FILE)
-            self._kept = True
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        save_arrays(self.folder / CHECKPOINT_FILE, _ABOUT, about, arrays)
+        self._kept = True
 
     def clear(self) -> None:
         """Forgets the checkpoint, and what a killed process left half-written."""
         (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        for left in self.folder.glob(_TEMPORARY + "*"):
+        for left in self.folder.glob(f".{CHECKPOINT_FILE}.*"):
             left.unlink(missing_ok=True)
 
 
@@ -146,42 +134,33 @@ def load(folder: Path) -> Checkpoint | None:
     path = folder / CHECKPOINT_FILE
     if not path.exists():
         return None
+    about, arrays = read_all_arrays(path, "start anew with --overwrite", _ABOUT)
+
+    def of_parts(name: str, leaves: list[int]) -> list[list[np.ndarray]]:
+        return [[arrays[f"{name}{i}_{j}"] for j in range(n)] for i, n in enumerate(leaves)]
+
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            number = about.get("format", 1)
-            if number != FORMAT:
-                raise SilodpError(
-                    f"{path} has format {number!r}, but this silodp knows only {FORMAT}: go on "
-                    "with the version that wrote it, or start anew with --overwrite."
-                )
-
-            def of_parts(name: str, leaves: list[int]) -> list[list[np.ndarray]]:
-                return [
-                    [file[f"{name}{i}_{j}"] for j in range(number)]
-                    for i, number in enumerate(leaves)
-                ]
-
+        number = about.get("format", 1)
+        if number == FORMAT:
             return Checkpoint(
                 about["fingerprint"],
                 about["chunk"],
                 about["round"],
-                [file[f"history{i}"] for i in range(about["parts"])],
-                [file[f"state{i}"] for i in range(about["leaves"])],
+                [arrays[f"history{i}"] for i in range(about["parts"])],
+                [arrays[f"state{i}"] for i in range(about["leaves"])],
                 of_parts("model", about["models"]),
                 of_parts("learned", about["learned"]),
                 about["charge"],
                 bytes.fromhex(about["secret"]),
             )
-    except SilodpError:
-        raise
-    except (
-        *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError),
-        zipfile.BadZipFile,
-    ) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SilodpError(
             f"{path} is damaged ({type(error).__name__}): start anew with --overwrite."
         ) from None
+    raise SilodpError(
+        f"{path} has format {number!r}, but this silodp knows only {FORMAT}: go on with the "
+        "version that wrote it, or start anew with --overwrite."
+    )
 
 
 def flatten(state: Any) -> list[np.ndarray]:

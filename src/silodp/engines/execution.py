@@ -90,6 +90,27 @@ class _Kept:
         ]
 
 
+class Shown(NamedTuple):
+    """What may be known of a run while it goes on.
+
+    Attributes:
+      metric: its test metric, which has a price where it is released with noise.
+      rounds: how many rounds there are, of all parts together; else their share in percent.
+    """
+
+    metric: bool = True
+    rounds: bool = True
+
+    def report(self, reporter: Reporter, done: int, total: int, metric: float) -> None:
+        """Reports rounds done of all rounds, and the metric there."""
+        if not self.rounds:
+            done, total = math.floor(100 * done / total), 100
+        reporter.trained(done, total, metric if self.metric else math.nan)
+
+
+EVERYTHING_SHOWN = Shown()
+
+
 def execute(
     job: Job,
     seeds: Sequence[int],
@@ -103,12 +124,14 @@ def execute(
     at: Checkpoint | None,
     session: RunSession,
     reporter: Reporter,
+    shown: Shown = EVERYTHING_SHOWN,
     programs: Programs | None = None,
 ) -> Execution:
     """Trains every seed with every setting; `place` keeps what an interrupted run has done.
 
     `at` is where an interrupted run stood, to go on from. `session` is paid before rounds are
-    trained. Programs that `programs` has of calls before are not compiled again.
+    trained. What is `shown` is reported. Programs that `programs` has of calls before are not
+    compiled again.
     """
     if at and keep_models and len(at.models) < at.chunk:
         raise SilodpError(
@@ -121,7 +144,7 @@ def execute(
         start = time.perf_counter()
         reporter.stage("training")
         metrics, models, learned = _debug(
-            job, seeds, federations, settings, rounds, session, reporter
+            job, seeds, federations, settings, rounds, session, reporter, shown
         )
         seconds = {"train": time.perf_counter() - start}
         return Execution(rounds, metrics, models if keep_models else None, learned, seconds)
@@ -144,7 +167,7 @@ def execute(
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
         state = _train(
-            simulation, number, len(parts), rounds, at, histories, place, session, reporter
+            simulation, number, len(parts), rounds, at, histories, place, session, reporter, shown
         )
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
@@ -209,6 +232,7 @@ def _train(
     place: CheckpointFolder | None,
     session: RunSession,
     reporter: Reporter,
+    shown: Shown,
 ) -> Any:
     """Trains one part, adding its history; returns the last state."""
     state, done, evaluations = simulation.initial_state(), 0, []
@@ -241,7 +265,7 @@ def _train(
                 if done == evaluation:
                     evaluations.append(metric)
                     latest = float(np.mean(metric))
-                reporter.trained(number * rounds[-1] + done, total, latest)
+                shown.report(reporter, number * rounds[-1] + done, total, latest)
                 if interrupts.requested():
                     raise KeyboardInterrupt
                 if ended - saved > SECONDS_BETWEEN_CHECKPOINTS:
@@ -262,6 +286,7 @@ def _debug(
     rounds: list[int],
     session: RunSession,
     reporter: Reporter,
+    shown: Shown,
 ) -> tuple[np.ndarray, list[Any], list[dict[str, Any]]]:
     """Metrics [evaluations, seeds, settings, silos], and of each setting models and learned."""
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
@@ -272,9 +297,8 @@ def _debug(
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
             metrics[rounds.index(done), s, r] = metric
-            reporter.trained(
-                number * job.rounds + done, len(runs) * job.rounds, float(metric.mean())
-            )
+            so_far, total = number * job.rounds + done, len(runs) * job.rounds
+            shown.report(reporter, so_far, total, float(metric.mean()))
 
         kept[r].append(
             run_debug(job, seeds[s], federations[s], settings[r], rounds[0], session, report)

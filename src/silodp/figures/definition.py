@@ -18,13 +18,13 @@ replaced at smaller scales; what all panels share stands above them:
     test_fraction = 0.5
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any
 
-from silodp.base.errors import SilodpError, by_closeness, one_of
+from silodp.base.documents import check_keys, meant, toml_of
+from silodp.base.errors import SilodpError, one_of
 from silodp.config.options import RunOptions
 
 SCALES = ("paper", "hour", "quick")
@@ -105,10 +105,7 @@ def load(name: str) -> Definition:
 def parse(name: str, text: str) -> Definition:
     """A definition from the text of its file."""
     where = f"Figure {name!r}"
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SilodpError(f"{where} is no TOML ({error}): mend it.") from error
+    content = toml_of(text, where)
     shared = {part: content.pop(part, {}) for part in ("sweep", "hour", "quick")}
     _check_fields(where, content, Definition, given={"name"})
     if content["picture"] not in PICTURES:
@@ -166,9 +163,7 @@ def _check_fields(
     where: str, content: Mapping[str, Any], kind: type, given: Iterable[str] = ()
 ) -> None:
     known = {field.name: field for field in fields(kind) if field.name not in given}
-    for name in content:
-        if name not in known:
-            raise SilodpError(f"{where}: {name!r} is unknown: use {one_of(name, known)}.")
+    check_keys(where, content, known)
     needed = [name for name in known if name not in _optional(kind)]
     missing = [name for name in needed if name not in content]
     if missing:
@@ -214,8 +209,8 @@ def _check_replaced(where: str, sweep: Mapping[str, Any], replaced: Mapping[str,
 def _check_options(where: str, options: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
     for name, value in options.items():
         if name not in _OPTIONS and name not in more:
-            closest = by_closeness(name, sorted((*_OPTIONS, *more)))[0]
-            raise SilodpError(f"{where}: {name!r} is no option of a run: did you mean {closest!r}?")
+            known = sorted((*_OPTIONS, *more))
+            raise SilodpError(f"{where}: {name!r} is no option of a run: {meant(name, known)}")
         if value == []:
             raise SilodpError(f"{where}: {name} is an empty list: give a value.")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, RepeatAndSelectDpEvent
 
+from silodp.base.files import write_file
 from silodp.base.progress import Reporter
 from silodp.config.choices import Accountant
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.trials import Trials
-from silodp.results.result import write_file
 from silodp.theory.closed_forms import error, local_variance
 from silodp.theory.estimate import estimate_lambdas
 from silodp.theory.simulation import (

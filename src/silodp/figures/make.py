@@ -9,12 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from silodp.base.errors import DataMissingError
-from silodp.base.files import check_writable
-from silodp.base.progress import SweepReporter
+from silodp.base.files import check_writable, write_file
+from silodp.base.progress import Reporter
 from silodp.figures.definition import Definition, Panel
 from silodp.figures.settings import settings_of
 from silodp.pictures.pictures import save_both
-from silodp.results.result import write_file
 from silodp.sweeps.about import read_about
 from silodp.sweeps.grid import sweep_of
 from silodp.sweeps.settings import options_of
@@ -49,7 +48,7 @@ def make_figure(
     overwrite: bool = False,
     ray: str | None = None,
     reuse: Collection[Path] = (),
-    reporter: SweepReporter | None = None,
+    reporter: Reporter | None = None,
 ) -> Made:
     """Runs the sweep of each panel whose data are there, and draws what has come of them.
 

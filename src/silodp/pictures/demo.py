@@ -9,9 +9,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from silodp.base.files import write_file
 from silodp.base.progress import Reporter
 from silodp.pictures.pictures import COLOURS, METRIC_NAMES, new_figure, save
-from silodp.results.result import Result, write_file
+from silodp.results.result import Result
 from silodp.runs.run import sweep
 
 BUDGETS = (1.0, 3.0, 10.0)

@@ -10,9 +10,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from silodp.base.files import write_file
 from silodp.base.text import in_picture
 from silodp.privacy.plan import SiloPlan
-from silodp.results.result import Result, write_file
+from silodp.results.result import Result
 from silodp.runs.planning import by_budget, spending_curve
 
 # Okabe and Ito's colours: told apart by colour-blind readers.

@@ -9,8 +9,6 @@ import functools
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,10 +20,13 @@ from dp_accounting import DpEvent, get_epsilon_gaussian, get_sigma_gaussian
 from scipy.optimize import root_scalar
 
 from silodp.base.cache import cache_dir
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import whole_file
 from silodp.config.choices import Accountant, Relation
 from silodp.privacy.accounting.accountant import contenders, epsilon_of
-from silodp.privacy.accounting.steps import LEAST_NOISE, describe, sort_key, steps_of, total_spread
+from silodp.privacy.accounting.events import steps_of
+from silodp.privacy.accounting.steps import LEAST_NOISE, describe, sort_key, total_spread
 
 # What is searched, and its logarithms.
 MOST_NOISE = 1e6
@@ -313,8 +314,8 @@ def _recall(entry: object, request: CalibrationRequest, names: Sequence[str]) ->
 def _read_cache() -> dict[str, object]:
     """What is kept, or nothing where the file is missing, unreadable or damaged."""
     try:
-        entries = json.loads(_cache_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        entries = read_json(_cache_file(), remedy="remove it")
+    except SilodpError:
         return {}
     return entries if isinstance(entries, dict) else {}
 
@@ -329,11 +330,5 @@ def _write_cache(fresh: dict[str, dict]) -> None:
     path = _cache_file()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(path, sync="none") as file:
+            file.write(json.dumps(kept).encode())

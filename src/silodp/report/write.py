@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.text import shown
 from silodp.base.version import own_version
 from silodp.report.html import Html
@@ -14,7 +15,6 @@ from silodp.report.numbers import count
 from silodp.report.page import GENERATOR, Part, page
 from silodp.report.run_section import name_of_run, run_section
 from silodp.report.sweep_section import runs_section, sweep_section
-from silodp.results.result import write_file
 from silodp.runs.baselines import BASELINES
 
 MOST_RUNS = 20  # in full; of more, the table of all is what one reads

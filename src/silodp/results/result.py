@@ -5,9 +5,7 @@ Everything that plots or reports reads this format.
 
 import json
 import math
-import os
 import platform
-import tempfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +15,9 @@ import jax
 import numpy as np
 
 from silodp.base.arrays import array_name, arrays_content, read_all_arrays
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.values import plain
 from silodp.base.version import own_version
 from silodp.results.model_export.files import handover_files
@@ -160,7 +160,7 @@ def models_file(models: Any, silos: list[str]) -> bytes:
 
 def read_models(folder: Path | str) -> dict[str, np.ndarray]:
     """The arrays of the personal models in a run's folder: [seeds, silos, ...], by name."""
-    return read_all_arrays(Path(folder) / MODELS_FILE, "train again with --save-models")
+    return read_all_arrays(Path(folder) / MODELS_FILE, "train again with --save-models").arrays
 
 
 def read_result(folder: Path | str) -> Result:
@@ -176,8 +176,8 @@ def read_result(folder: Path | str) -> Result:
     path = Path(folder) / RESULT_FILE
     if path.exists() and not path.is_file():  # reading a pipe would wait for ever
         raise SilodpError(f"{path} is not a file: give the folder of a finished run.")
+    content = read_json(path, missing="give the folder of a finished run", remedy="run it again")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         number = content.pop("format", 1) if isinstance(content, dict) else 1
         if type(number) is not int or not 1 <= number <= FORMAT:
             raise SilodpError(
@@ -185,11 +185,7 @@ def read_result(folder: Path | str) -> Result:
                 "use a newer silodp."
             )
         return Result(**_with_infinities(content))
-    except FileNotFoundError:
-        raise SilodpError(f"{path} does not exist: give the folder of a finished run.") from None
-    except SilodpError:
-        raise
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (TypeError, RecursionError) as error:
         raise SilodpError(f"{path} is not a result ({error}): run it again.") from None
 
 
@@ -210,27 +206,6 @@ def summary(per_seed: np.ndarray) -> dict[str, Any]:
         "std": float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0,
         "per_seed": [float(value) for value in per_seed],
     }
-
-
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Writes a file whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SilodpError(
-            f"{path} cannot be written ({error.strerror}): choose another folder."
-        ) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
 
 
 def _with_infinities(value: Any, numbers: bool = False) -> Any:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.values import plain
 from silodp.methods import METHOD_OPTIONS, get_method
-from silodp.results.result import RESULT_FILE, Result, read_result, write_file
+from silodp.results.result import RESULT_FILE, Result, read_result
 
 BASELINES = ("local", "fedavg")
 BASELINES_FOLDER = "baselines"
@@ -104,6 +106,6 @@ def _told(asked: Mapping[str, Any]) -> dict[str, Any] | None:
 def _asked_in(place: Path) -> Any:
     """What the baseline there was asked for; what cannot be read equals nothing."""
     try:
-        return json.loads((place / _ASKED_FILE).read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError):
+        return read_json(place / _ASKED_FILE, remedy="train it again") or {}
+    except SilodpError:
         return {}

@@ -1,19 +1,17 @@
 """One call of `run`, `sweep` or `tune`: charged before it starts, kept while it goes on, timed."""
 
 import contextlib
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 from silodp.base.errors import SilodpError
-from silodp.base.progress import Reporter
+from silodp.base.progress import Reporter, Reporters
 from silodp.data.federation import Federation, Records, Silo
 from silodp.data.preparation import by_moments, preparation_of
 from silodp.engines.devices import prepare_jax
-from silodp.engines.execution import execute, fingerprint
+from silodp.engines.execution import EVERYTHING_SHOWN, Shown, execute, fingerprint
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.privacy.ledger.account import RunClosedError
@@ -26,13 +24,19 @@ from silodp.runs.prepare import Prepared
 from silodp.runs.run_folder import RunFolder
 
 
-class Watch(Reporter):
-    """Passes reports on; knows what took how long. Nothing else hangs on what is reported."""
+class Watch(Reporters):
+    """Passes events on; knows what took how long.
 
-    def __init__(self, inner: Reporter, hide: bool = False):
-        self._inner, self._started = inner, time.perf_counter()
+    Attributes:
+      seconds: what took how long.
+      shown: what may be known of the run while it goes on, if its metric has no price.
+    """
+
+    def __init__(self, listener: Reporter, shown: Shown = EVERYTHING_SHOWN):
+        super().__init__(listener)
+        self._started = time.perf_counter()
         self.seconds: dict[str, float] = {}
-        self.hide_metric, self._hide_parts = hide, hide
+        self.shown = shown
 
     @property
     def total(self) -> float:
@@ -42,24 +46,6 @@ class Watch(Reporter):
     def done(self, name: str) -> None:
         """What was done since the start, or since what was done before, is called so."""
         self.seconds[name] = self.total - sum(self.seconds.values())
-
-    def stage(self, name: str) -> None:
-        """Passed on."""
-        self._inner.stage(name)
-
-    def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
-        """Passed on."""
-        self._inner.promised(silos)
-
-    def calibrated(self, done: int, total: int) -> None:
-        """Passed on."""
-        self._inner.calibrated(done, total)
-
-    def trained(self, done: int, total: int, metric: float) -> None:
-        """Passed on, without the metric where that has a price, or as a share of the work."""
-        if self._hide_parts:
-            done, total = math.floor(100 * done / total), 100
-        self._inner.trained(done, total, math.nan if self.hide_metric else metric)
 
 
 class TrainingRun:
@@ -86,12 +72,14 @@ class TrainingRun:
     ):
         """Trains; what settings are trained may depend on the secret that noise comes from."""
         ledgers, self._place = ledgers_of(prepared), place
-        watch.hide_metric = watch.hide_metric or prepared.asked[0].metric_share > 0
         watch.done("calibrate")
         watch.promised([plan.statement() for plan in prepared.plans[0]])
 
         prepare_jax()
         first, self.federations = prepared.asked[0], prepared.federations
+        shown = watch.shown
+        if first.metric_share:  # what is shown before it gets its noise would have no price
+            shown = shown._replace(metric=False)
         self.seeds = list(range(first.first_seed, first.first_seed + first.seeds))
         how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
         at = None
@@ -139,6 +127,7 @@ class TrainingRun:
                 at=at,
                 session=self.session,
                 reporter=watch,
+                shown=shown,
                 programs=programs,
             )
         self.seconds = watch.seconds | self.execution.seconds | {"total": watch.total}

@@ -23,12 +23,13 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from silodp.base.documents import check_keys
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import Task
 from silodp.data.federation import Federation
 from silodp.data.source import DataOptions
 from silodp.data.tables.by_value import LARGEST
-from silodp.data.tables.schema import Schema, checked_schema, known_keys
+from silodp.data.tables.schema import Schema, checked_schema
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
 
 KEYS = (
@@ -108,7 +109,7 @@ class AgreedSchema:
 
 def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     """The schema that a table of TOML or JSON states; `where` names it in errors."""
-    known_keys(where, table, KEYS)
+    check_keys(where, table, KEYS)
     target = _column(where, "target", table.get("target"))
     task = _task(where, table.get("task"))
     for key in ("bounds", "levels", "other", "missing"):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from silodp.results.result import write_file
+from silodp.base.files import write_file
 from silodp.sites.proposal import Proposal, read_proposal
 
 CONSENTED = "consented"

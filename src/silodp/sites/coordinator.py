@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.one_silo import message_like
-from silodp.results.result import write_file
 from silodp.sites.agreed_job import (
     coordinators_job,
     first_states,

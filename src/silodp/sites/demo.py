@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.policy import Policy
-from silodp.results.result import read_result, write_file
+from silodp.results.result import read_result
 from silodp.runs.run import run
 from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation

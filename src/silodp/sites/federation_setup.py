@@ -7,12 +7,12 @@ FEDERATION/
   state/                    where each job stands
 """
 
-import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.sites.coordinator import STATE
@@ -70,12 +70,8 @@ def proposal_of_federation(folder: Path) -> Proposal:
 
 def progress_of(folder: Path, job: str) -> dict[str, Any] | None:
     """Where a job stands; None before its first answers."""
-    try:
-        return json.loads((folder / STATE / job / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise SilodpError(f"{folder}: the progress of {job} cannot be read ({error}).") from None
+    path = folder / STATE / job / PROGRESS_FILE
+    return read_json(path, remedy="look again") if path.exists() else None
 
 
 def jobs_of(folder: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.engines.checkpoint import flatten, unflatten
@@ -32,7 +34,7 @@ from silodp.privacy.ledger.storage import exists, read_ledger
 from silodp.privacy.mechanisms.queries import PREPARATION
 from silodp.privacy.mechanisms.randomness import new_secret
 from silodp.privacy.session import FINISHED, PaidRounds, RunLedgers, RunSession, give_back
-from silodp.results.result import AT_SITES, write_file
+from silodp.results.result import AT_SITES
 from silodp.runs.accounts import ledgers_of
 from silodp.runs.prepare import Prepared
 from silodp.runs.run_results import result_of
@@ -363,8 +365,8 @@ class JobAtSite:
         if mark is None or not mark.exists():
             return -1
         try:
-            return int(json.loads(mark.read_text(encoding="utf-8"))["round"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return int(read_json(mark, remedy="put back a sound copy")["round"])
+        except (ValueError, KeyError, TypeError):
             _log.warning("%s cannot be read: it says which rounds were answered", mark)
             raise Refusal(LOST) from None
 

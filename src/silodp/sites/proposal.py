@@ -31,12 +31,12 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from silodp.base.documents import check_keys, declared, decode, json_of, read_toml
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.options import RunOptions
 from silodp.data.tables.table import defaults_of
@@ -63,7 +63,11 @@ _MOST_SITES = 1000
 _JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 
 
-@dataclass(frozen=True)
+def _is_positive(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """How the coordinator goes about it.
 
@@ -73,9 +77,9 @@ class Rules:
       largest_norm: of a site's message; a longer one is dropped.
     """
 
-    deadline: float
-    quorum: int
-    largest_norm: float
+    deadline: float = declared("give a number above 0", 60.0, _is_positive)
+    quorum: int = declared("give a whole number of sites, 1 or more", fits=_is_positive)
+    largest_norm: float = declared("give a number above 0", 1e6, _is_positive)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,34 @@ def is_job_of(name: Any, proposal: Proposal) -> bool:
     return bool(given) and name.startswith(f"{proposal.digest[:16]}-")
 
 
+def _are_different(names: tuple[str, ...]) -> bool:
+    return all(names) and 1 <= len(set(names)) == len(names) <= _MOST_SITES
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A proposal as it is written; what its tables hold is checked one by one."""
+
+    name: str = declared(
+        "give the federation a name", fits=lambda name: 0 < len(name) <= 100 and name.isprintable()
+    )
+    sites: tuple[str, ...] = declared(
+        "give a list of names; name each once, at least one", fits=_are_different
+    )
+    training: Mapping[str, Any] = declared("write [training] and its lines below", {})
+    schema: Mapping[str, Any] = declared("write [schema] and its lines below", {})
+    rules: Mapping[str, Any] = declared("write [rules] and its lines below", {})
+    seed: int = declared("give a whole number from 0", 0, lambda seed: 0 <= seed < 2**31)
+
+
+@dataclass(frozen=True)
+class _Server:
+    """Where the coordinator is found."""
+
+    host: str = declared("give the coordinator's host name", "localhost", bool)
+    port: int = declared("give a number from 1 to 65535", 8102, lambda port: 0 < port < 65536)
+
+
 class FederationFile(NamedTuple):
     """What fed.toml says."""
 
@@ -150,30 +182,14 @@ class FederationFile(NamedTuple):
 
 def read_federation(path: Path) -> FederationFile:
     """Reads fed.toml; whatever is wrong with it is said here."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SilodpError(
-            f"{path} cannot be read ({error.strerror or error}): check the path."
-        ) from None
-    except ValueError as error:
-        raise SilodpError(f"{path} is not valid TOML ({error}): mend it there.") from None
-    server = document.pop("server", {})
-    _check_table(f"{path}: [server]", server, ("host", "port"))
-    host, port = server.get("host", "localhost"), server.get("port", 8102)
-    if not isinstance(host, str) or not host:
-        raise SilodpError(f"{path}: [server] host is {host!r}: give the coordinator's host name.")
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-        raise SilodpError(f"{path}: [server] port is {port!r}: give a number from 1 to 65535.")
-    return FederationFile(proposal_of(str(path), document), host, port)
+    document = read_toml(path)
+    server = decode(_Server, document.pop("server", {}), f"{path}: [server]")
+    return FederationFile(proposal_of(str(path), document), server.host, server.port)
 
 
 def read_proposal(text: str, where: str = "The proposal") -> Proposal:
     """A proposal as it is sent; what is left open or unknown is refused."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        raise SilodpError(f"{where} is not JSON: get it anew from the coordinator.") from None
+    document = json_of(text, where, "get it anew from the coordinator")
     proposal = proposal_of(where, document)
     if proposal.to_plain() != document:
         raise SilodpError(f"{where} leaves something open: get it anew from the coordinator.")
@@ -182,22 +198,15 @@ def read_proposal(text: str, where: str = "The proposal") -> Proposal:
 
 def proposal_of(where: str, document: Any) -> Proposal:
     """A proposal from plain values, each of which is checked; what is left open is filled in."""
-    _check_table(where, document, ("name", "sites", "training", "schema", "rules", "seed"))
-    name = document.get("name")
-    if not isinstance(name, str) or not name or len(name) > 100 or not name.isprintable():
-        raise SilodpError(f"{where}: name is {name!r}: give the federation a name.")
-    sites = _sites(where, document.get("sites"))
-    schema = agreed_schema(f"{where}: [schema]", document.get("schema", {}))
-    seed = document.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise SilodpError(f"{where}: seed is {seed!r}: give a whole number from 0.")
+    given = decode(_Document, document, where)
+    schema = agreed_schema(f"{where}: [schema]", given.schema)
     return Proposal(
-        name=name,
-        sites=sites,
-        training=_training(where, document.get("training", {}), schema),
+        name=given.name,
+        sites=given.sites,
+        training=_training(where, given.training, schema),
         schema=schema,
-        rules=_rules(where, document.get("rules", {}), len(sites)),
-        seed=seed,
+        rules=_rules(where, given.rules, len(given.sites)),
+        seed=given.seed,
     )
 
 
@@ -220,31 +229,14 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return flat
 
 
-def _check_table(where: str, table: Any, known: tuple[str, ...]) -> None:
-    if not isinstance(table, Mapping):
-        raise SilodpError(f"{where} is {table!r}: give a table.")
+def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dict[str, Any]:
     for key in table:
-        if key not in known:
-            raise SilodpError(f"{where}: the key {key!r} is unknown: use {one_of(key, known)}.")
-
-
-def _sites(where: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
-        raise SilodpError(f"{where}: sites are {names!r}: give a list of names.")
-    if not 1 <= len(set(names)) == len(names) <= _MOST_SITES:
-        raise SilodpError(f"{where}: sites are {names!r}: name each once, at least one.")
-    return tuple(names)
-
-
-def _training(where: str, table: Any, schema: AgreedSchema) -> dict[str, Any]:
-    if isinstance(table, Mapping):
-        for key in table:
-            if key in _OWN:
-                raise SilodpError(
-                    f"{where}: [training] has {key}, which is each site's own: leave it out; a "
-                    "site states it in its site.toml."
-                )
-    _check_table(f"{where}: [training]", table, TRAINING)
+        if key in _OWN:
+            raise SilodpError(
+                f"{where}: [training] has {key}, which is each site's own: leave it out; a site "
+                "states it in its site.toml."
+            )
+    check_keys(f"{where}: [training]", table, TRAINING)
     asked = RunOptions(**table)
     if asked.method_options is not None and not isinstance(asked.method_options, str):
         raise SilodpError(f"{where}: [training] method_options: give text, as name=number.")
@@ -257,14 +249,8 @@ def _training(where: str, table: Any, schema: AgreedSchema) -> dict[str, Any]:
     return {name: given[name] for name in TRAINING}
 
 
-def _rules(where: str, table: Any, sites: int) -> Rules:
-    _check_table(f"{where}: [rules]", table, ("deadline", "quorum", "largest_norm"))
-    given = {"deadline": 60.0, "quorum": sites, "largest_norm": 1e6} | dict(table)
-    for name, value in given.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise SilodpError(f"{where}: [rules] {name} is {value!r}: give a number above 0.")
-    quorum = given["quorum"]
-    if quorum != int(quorum) or quorum > sites:
-        raise SilodpError(f"{where}: [rules] quorum is {quorum}: give 1 to {sites} sites.")
-    return Rules(float(given["deadline"]), int(quorum), float(given["largest_norm"]))
+def _rules(where: str, table: Mapping[str, Any], sites: int) -> Rules:
+    rules = decode(Rules, {"quorum": sites} | dict(table), f"{where}: [rules]")
+    if rules.quorum > sites:
+        raise SilodpError(f"{where}: [rules] quorum is {rules.quorum}: give 1 to {sites} sites.")
+    return rules

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from silodp.base.documents import check_keys
 from silodp.base.errors import SilodpError, by_closeness
 from silodp.data.federation import Federation, Records
 from silodp.data.split import check_seed, check_test_fraction
 from silodp.data.tables.files import values_of
-from silodp.data.tables.schema import known_keys
 from silodp.data.tables.table import split_and_scale, table_of_frames
 from silodp.data.tables.values import StoredTable, read_values
 from silodp.sites.agreed_schema import AgreedSchema, table_options
@@ -49,7 +49,7 @@ DATA_KEYS = ("path", "url", "url_env", "query")
 
 def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSite:
     """The source that a table of TOML states; `where` names it in errors."""
-    known_keys(where, table, DATA_KEYS)
+    check_keys(where, table, DATA_KEYS)
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip():
             # The value is not repeated: it may be a password in the wrong place.

@@ -27,23 +27,23 @@ It belongs to the site and never leaves it:
 import json
 import math
 import os
-import tempfile
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.documents import check_keys, declared, decode, read_toml, toml_of
+from silodp.base.errors import SilodpError
+from silodp.base.files import whole_file
 from silodp.data.split import check_seed, check_test_fraction
-from silodp.data.tables.schema import known_keys
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION
 from silodp.privacy.policy import FIELDS, REQUIRED, Policy
 from silodp.sites.site_data import DATA_KEYS, DataAtSite, data_at_site
 
 SITE_FILE = "site.toml"
 DEFAULT_LEDGER = "ledger"
+_MISSING = f"give the folder that holds the site's {SITE_FILE}"
 
 Keys = Literal["os", "test"]
 
@@ -89,7 +89,7 @@ class SiteConfig:
 def read_site(folder: str | PathLike[str]) -> SiteConfig:
     """Reads the site.toml of a site's folder; an unknown key is refused, not passed over."""
     path = Path(folder) / SITE_FILE
-    return _config(path, _read_toml(path))
+    return _config(path, read_toml(path, missing=_MISSING))
 
 
 def write_site(
@@ -153,7 +153,7 @@ def write_site(
         *([] if source is None else [f"source = {_toml(source)}  # {_ABOUT_SOURCE}"]),
     ]
     text = "\n".join(lines) + "\n"
-    _config(path, tomllib.loads(text))
+    _config(path, toml_of(text, str(path)))
     try:
         content = text.encode("utf-8")
     except UnicodeEncodeError:
@@ -163,12 +163,8 @@ def write_site(
         ) from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Beside the file and then in its place: never half written, never readable by others.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".site-") as beside:
-            draft = Path(beside) / SITE_FILE
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-            draft.replace(path)
+        with whole_file(path) as file:
+            file.write(content)
     except OSError as error:
         raise SilodpError(
             f"{path}: the file of site {site!r} cannot be written ({error.strerror}): check the "
@@ -192,73 +188,90 @@ _EXPLAINED = {
 }
 
 
+def _is_name(name: str) -> bool:
+    return bool(name.strip()) and name.isprintable()
+
+
+def _is_share(value: float) -> bool:
+    check_test_fraction(value)
+    return True
+
+
+def _is_seed(value: int) -> bool:
+    check_seed(value)
+    return True
+
+
+@dataclass(frozen=True)
+class _SiteFile:
+    """The file as it is written; what its tables hold is checked one by one."""
+
+    site: str = declared('give the site\'s name, as in site = "north"', fits=_is_name)
+    data: Mapping[str, Any] = declared("write [data] and its lines below", {})
+    policy: Mapping[str, Any] = declared("write [policy] and its lines below", {})
+    ledger: Mapping[str, Any] = declared("write [ledger] and its lines below", {})
+    keys: Literal["os", "test"] = declared(
+        "use 'os', or 'test' where nothing need be private", "os"
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """What [data] says beside where the records are."""
+
+    test_fraction: float = declared("give a share", DEFAULT_TEST_FRACTION, _is_share)
+    seed: int = declared("give a whole number from 0", 0, _is_seed)
+    id_column: str | None = declared("give the name of a column", None, str.strip)
+
+
+@dataclass(frozen=True)
+class _Rights:
+    """What [policy] says beside the policy."""
+
+    tell_noise: bool = declared("write true or false", True)
+
+
+@dataclass(frozen=True)
+class _LedgerTable:
+    """What [ledger] says."""
+
+    path: str = declared('give a folder, as in path = "ledger"', DEFAULT_LEDGER, str.strip)
+    source: str | None = declared(
+        'give the site\'s own name for its records, as in source = "visits"', None, _is_name
+    )
+
+
 def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
     """What a file says, each value checked where it can still be named."""
     folder = path.parent
     for key, table in {**dict.fromkeys(FIELDS, "policy"), **dict.fromkeys(_DATA, "data")}.items():
         if key in file:
             raise SilodpError(f"{path}: {key} stands outside all tables: write it below [{table}].")
-    known_keys(str(path), file, ("site", "data", "policy", "ledger", "keys"))
-    site = _name(path, file.get("site"))
-    where = f"{path}: site {site!r}"
-    data = _table(where, file, "data")
-    policy = _table(where, file, "policy")
-    ledger = _table(where, file, "ledger")
-    known_keys(f"{where}: [data]", data, _DATA)
-    known_keys(f"{where}: [ledger]", ledger, ("path", "source"))
+    own = decode(_SiteFile, file, str(path))
+    where = f"{path}: site {own.site!r}"
+    check_keys(f"{where}: [data]", own.data, _DATA)
+    records = {key: value for key, value in own.data.items() if key in DATA_KEYS}
+    split = {key: value for key, value in own.data.items() if key not in DATA_KEYS}
+    split = decode(_Split, split, f"{where}: [data]")
+    rights = {key: value for key, value in own.policy.items() if key not in FIELDS}
+    ledger = decode(_LedgerTable, own.ledger, f"{where}: [ledger]")
     return SiteConfig(
         folder=folder,
-        site=site,
-        data=data_at_site(
-            f"{where}: [data]", folder, {key: data[key] for key in data if key in DATA_KEYS}
-        ),
-        policy=_policy(where, site, policy),
-        ledger=folder / _ledger_path(where, ledger.get("path", DEFAULT_LEDGER)),
-        source=_source(where, ledger.get("source")),
-        tell_noise=_truth(where, "tell_noise", policy.get("tell_noise", True)),
-        test_fraction=_test_fraction(where, data.get("test_fraction", DEFAULT_TEST_FRACTION)),
-        seed=_seed(where, data.get("seed", 0)),
-        id_column=_id_column(where, data.get("id_column")),
-        keys=_keys(where, file.get("keys", "os")),
+        site=own.site,
+        data=data_at_site(f"{where}: [data]", folder, records),
+        policy=_policy(where, own.site, own.policy),
+        ledger=folder / ledger.path,
+        source=ledger.source,
+        tell_noise=decode(_Rights, rights, f"{where}: [policy]").tell_noise,
+        test_fraction=split.test_fraction,
+        seed=split.seed,
+        id_column=split.id_column,
+        keys=own.keys,
     )
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SilodpError(
-            f"{path}: there is no such file: give the folder that holds the site's {SITE_FILE}."
-        ) from None
-    except OSError as error:
-        raise SilodpError(
-            f"{path}: the site's file cannot be read ({error.strerror}): check the path and its "
-            "permissions."
-        ) from None
-    except UnicodeDecodeError:
-        raise SilodpError(f"{path}: the site's file is not text: save it as UTF-8.") from None
-    except ValueError as error:
-        raise SilodpError(
-            f"{path}: the site's file is not valid TOML ({error}): mend that line."
-        ) from None
-
-
-def _name(path: Path, name: object) -> str:
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        told = "is missing" if name is None else f"is {name!r}"
-        raise SilodpError(f'{path}: site {told}: give the site\'s name, as in site = "north".')
-    return name
-
-
-def _table(where: str, file: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    table = file.get(key, {})
-    if not isinstance(table, Mapping):
-        raise SilodpError(f"{where}: {key} is not a table: write [{key}] and its lines below.")
-    return table
-
-
 def _policy(where: str, site: str, table: Mapping[str, Any]) -> Policy:
-    known_keys(f"{where}: [policy]", table, (*FIELDS, "tell_noise"))
+    check_keys(f"{where}: [policy]", table, (*FIELDS, "tell_noise"))
     for field in REQUIRED:
         if field not in table:
             example = "1e-5" if field == "delta" else "3"
@@ -266,60 +279,6 @@ def _policy(where: str, site: str, table: Mapping[str, Any]) -> Policy:
                 f"{where}: [policy] has no {field}: give one, such as {field} = {example}."
             )
     return Policy(**{key: table[key] for key in table if key in FIELDS}, silo=site)
-
-
-def _truth(where: str, key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise SilodpError(f"{where}: {key} is {value!r}: write true or false.")
-    return value
-
-
-def _ledger_path(where: str, path: object) -> str:
-    if not isinstance(path, str) or not path.strip():
-        raise SilodpError(
-            f'{where}: [ledger] path is {path!r}: give a folder, as in path = "ledger".'
-        )
-    return path
-
-
-def _source(where: str, name: object) -> str | None:
-    if name is None:
-        return None
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise SilodpError(
-            f"{where}: [ledger] source is {name!r}: give the site's own name for its records, as "
-            'in source = "visits".'
-        )
-    return name
-
-
-def _test_fraction(where: str, value: Any) -> float:
-    try:
-        check_test_fraction(value)
-    except SilodpError as error:
-        raise SilodpError(f"{where}: {error}") from None
-    return float(value)
-
-
-def _seed(where: str, value: Any) -> int:
-    try:
-        check_seed(value)
-    except SilodpError as error:
-        raise SilodpError(f"{where}: {error}") from None
-    return int(value)
-
-
-def _id_column(where: str, value: object) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise SilodpError(f"{where}: [data] id_column is {value!r}: give the name of a column.")
-    return value
-
-
-def _keys(where: str, value: object) -> Keys:
-    for known in get_args(Keys):
-        if value == known:
-            return known
-    raise SilodpError(f"{where}: keys is {value!r}: use {one_of(str(value), get_args(Keys))}.")
 
 
 def _data_lines(data: DataAtSite) -> list[str]:

@@ -13,12 +13,12 @@ What was spent is not here, but where the site keeps the ledgers of its data sou
 own: ledger/.)
 """
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
@@ -113,7 +113,7 @@ def site_status(folder: Path) -> dict[str, Any]:
     if exists(config.ledger, config.ledger_name):
         runs = account_of(read_ledger(config.ledger, config.ledger_name)).runs
     paths = sorted((folder / STATE).glob(f"*/{PROGRESS_FILE}"))
-    jobs = [_with_charge(_read_json(path), runs) for path in paths]
+    jobs = [_with_charge(read_json(path, remedy="look again"), runs) for path in paths]
     return {
         "site": config.site,
         "running": is_running(folder / SITE_PID),
@@ -193,10 +193,3 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise SilodpError(f"{path} cannot be read: the site's process may be writing it.") from None

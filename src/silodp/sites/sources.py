@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.text import as_file_name
 from silodp.privacy.ledger.storage import exists
-from silodp.results.result import write_file
 from silodp.sites.database import identity_of_database
 from silodp.sites.site_data import DataAtSite, url_of
 from silodp.sites.site_files import SiteConfig
@@ -30,6 +31,10 @@ from silodp.sites.site_files import SiteConfig
 SOURCES_FILE = "sources.json"
 _LOCK = ".sources.lock"
 FORMAT = 1
+_REMEDY = (
+    "put back a sound copy; it is not made anew, because a source that it names would get a second "
+    "ledger"
+)
 
 
 class Claim(NamedTuple):
@@ -92,13 +97,13 @@ def known_sources(directory: Path) -> dict[str, list[str]]:
     """The identities of each source that has a name there."""
     path = directory / SOURCES_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        path.stat()
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise _damaged(path, type(error).__name__) from None
+    document = read_json(path, remedy=_REMEDY)
     try:
-        document = json.loads(text)
         sources = document["sources"]
         number = document["format"]
         sound = all(isinstance(identity, str) for own in sources.values() for identity in own)
@@ -180,7 +185,4 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path, why: str) -> SilodpError:
-    return SilodpError(
-        f"{path} is damaged ({why}): put back a sound copy; it is not made anew, because a source "
-        "that it names would get a second ledger."
-    )
+    return SilodpError(f"{path} is damaged ({why}): {_REMEDY}.")

@@ -1,14 +1,16 @@
 """What is known of a sweep's table besides its rows: `sweep.json`."""
 
-import contextlib
 import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+from silodp.base.documents import read_json
+from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.values import plain
-from silodp.results.result import versions, write_file
+from silodp.results.result import versions
 from silodp.sweeps.best import TUNING_NOTE
 from silodp.sweeps.grid import Sweep
 from silodp.sweeps.named_files import check_unchanged, digests_of
@@ -18,12 +20,11 @@ ABOUT_FILE = "sweep.json"
 
 def read_about(out: Path) -> dict[str, Any]:
     """Sessions that added to the table, and the data; {} if nothing is known."""
-    path = out / ABOUT_FILE
-    if path.exists():
-        with contextlib.suppress(OSError, ValueError):
-            about = json.loads(path.read_text(encoding="utf-8"))
-            return about if isinstance(about, dict) else {}
-    return {}
+    try:
+        about = read_json(out / ABOUT_FILE, remedy="sweep again")
+    except SilodpError:
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 class About:

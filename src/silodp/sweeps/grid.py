@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from silodp.base.documents import read_toml
 from silodp.base.errors import SilodpError
 from silodp.base.values import plain
-from silodp.config.option_values import option_name, option_value, read_options_file
+from silodp.config.option_values import option_name, option_value
 from silodp.config.options import RunOptions
 from silodp.methods import METHOD_OPTIONS, get_method
 
@@ -66,7 +67,7 @@ class Sweep:
 def read_sweep(path: Path) -> Sweep:
     """The sweep of a TOML file."""
     where = f"Sweep file {path}"
-    content = read_options_file(path, where, "give the path of one")
+    content = read_toml(path, where, missing="give the path of one")
     return sweep_of(content, where, path.parent)
 
 

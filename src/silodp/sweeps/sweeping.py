@@ -2,14 +2,14 @@
 
 import hashlib
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from silodp.base.errors import SilodpError
 from silodp.base.files import check_writable
-from silodp.base.progress import Reporter, SweepReporter
+from silodp.base.progress import Reporter, Reporters
 from silodp.base.progress_file import kept_progress
 from silodp.engines.programs import Programs
 from silodp.runs.run_folder import RunFolder
@@ -33,7 +33,7 @@ def run_sweep(
     overwrite: bool = False,
     ray: str | None = None,
     reuse: Collection[Path] = (),
-    reporter: SweepReporter | None = None,
+    reporter: Reporter | None = None,
 ) -> "pd.DataFrame":
     """Runs what is not in the table of the folder yet, and returns the table.
 
@@ -54,7 +54,7 @@ def run_sweep(
     table = Table(out, sweep.columns)
     with (
         closing(table),
-        kept_progress(out, reporter or SweepReporter(), {"sweep": out.name}) as told,
+        kept_progress(out, reporter or Reporter(), {"sweep": out.name}) as told,
     ):
         finished = _finished(sweep, table, out)
         about = About(sweep, out, has_runs=bool(finished))
@@ -97,7 +97,7 @@ def _trained(
     out: Path,
     ray: str | None,
     loader: Loader,
-    reporter: SweepReporter,
+    reporter: Reporter,
     done: int,
 ) -> Iterator[tuple[Chunk, list[Row]]]:
     """Each chunk with its rows, as they are finished."""
@@ -117,26 +117,22 @@ def _trained(
         done += chunk.runs
 
 
-class _Within(Reporter):
-    """Passes on what is told about one chunk, as a part of the whole."""
+class _Within(Reporters):
+    """Passes on how one chunk goes, and how far the whole is by that."""
 
-    def __init__(self, reporter: SweepReporter, done: int, total: int, chunk: Chunk):
-        self._reporter, self._done, self._total, self._chunk = reporter, done, total, chunk
-        reporter.swept(done, total, chunk.title)
+    def __init__(self, reporter: Reporter, done: int, total: int, chunk: Chunk):
+        super().__init__(reporter)
+        self._done, self._total, self._chunk = done, total, chunk
+        self.swept(done, total, chunk.title)
 
-    def stage(self, name: str) -> None:
-        """Passed on."""
-        self._reporter.stage(name)
-
-    def calibrated(self, done: int, total: int) -> None:
-        """Passed on."""
-        self._reporter.calibrated(done, total)
+    def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
+        """Not passed on: it is promised in this chunk, not in all of the sweep."""
 
     def trained(self, done: int, total: int, metric: float) -> None:
         """Passed on; a share of the chunk is done."""
-        self._reporter.trained(done, total, metric)
+        super().trained(done, total, metric)
         so_far = self._done + self._chunk.runs * done / total
-        self._reporter.swept(so_far, self._total, self._chunk.title)
+        self.swept(so_far, self._total, self._chunk.title)
 
 
 def _folder(out: Path, chunk: Chunk) -> Path:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
-from silodp.results.result import write_file
+from silodp.base.files import write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,12 +106,7 @@ class Table:
     def _finish_appending(self) -> None:
         if not self._aside.exists():
             return
-        try:
-            aside = json.loads(self._aside.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise SilodpError(
-                f"{self._aside} is damaged: remove it; its runs are done again."
-            ) from None
+        aside = read_json(self._aside, remedy="remove it; its runs are done again")
         with self._path.open("r+b") as file:
             file.truncate(aside["size"])
             file.seek(aside["size"])

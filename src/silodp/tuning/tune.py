@@ -23,6 +23,7 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
 from silodp.config.options import RunOptions
+from silodp.engines.execution import Shown
 from silodp.engines.job import Job, Setting
 from silodp.methods import MethodEntry, get_method
 from silodp.models.model import Model
@@ -114,9 +115,13 @@ def tune(
     tuning = _tuning(asked, grid, trials, eta, score, pivot_noise)
     _check(asked, tuning, score_fraction, compare)
     about = {"data": asked.data, "method": asked.method, "tuned": True}
-    with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
-        # Of trials, nothing is shown: neither metrics, nor how many of them there are.
-        watch = Watch(told, hide=True)
+    # Of trials, nothing is shown: neither metrics, nor how many of them there are, which how long
+    # they take would say as well.
+    shown = Shown(metric=False, rounds=False)
+    with kept_progress(
+        place and place.folder, reporter or Reporter(), about, timed=False
+    ) as listener:
+        watch = Watch(listener, shown)
         return _tuned(
             asked,
             tuning,

@@ -25,9 +25,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from silodp.base.errors import SilodpError
-from silodp.privacy.accounting import pld
+from silodp.privacy.accounting import losses, pld
 from silodp.privacy.accounting.accountant import epsilon_of, steps_of
-from silodp.privacy.accounting.steps import Steps
+from silodp.privacy.accounting.events.sampled_gaussian import Steps
 
 ACCOUNTANTS = ("pld", "rdp")
 few = settings(max_examples=12, deadline=None)
@@ -157,7 +157,7 @@ def test_any_grid_gives_an_upper_bound(monkeypatch):
     fine = epsilon_of(sampled(0.3, 2.0, 50), 1e-5, "pld")
     epsilons = []
     for step in (0.1, 0.5, 2.0):
-        monkeypatch.setattr(pld, "_GRID_STEP", step)
+        monkeypatch.setattr(losses, "GRID_STEP", step)
         epsilons.append(epsilon_of(sampled(0.3, 2.0, 50), 1e-5, "pld"))
     assert fine < epsilons[0] < epsilons[1] < epsilons[2]
 

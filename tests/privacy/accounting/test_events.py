@@ -2,6 +2,8 @@
 
 import json
 import math
+import pkgutil
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -21,8 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.base.errors import SilodpError
-from silodp.privacy.accounting.events import BoundedRangeDpEvent, PureDpEvent, from_json, to_json
-from silodp.privacy.accounting.steps import steps_of
+from silodp.privacy.accounting import events as package
+from silodp.privacy.accounting.events import (
+    KINDS,
+    BoundedRangeDpEvent,
+    PureDpEvent,
+    from_json,
+    steps_of,
+    to_json,
+)
 
 amounts = st.floats(0, 1e300)
 noises = amounts | st.just(math.inf)
@@ -156,3 +165,22 @@ def test_json_nested_without_end_is_refused():
         data = {"type": "SelfComposedDpEvent", "event": data, "count": 1}
     with pytest.raises(SilodpError, match="nested too deeply"):
         from_json(data)
+
+
+# --- one module for each
+
+
+def test_no_event_is_forgotten():
+    """A module of the package that is not looked at would be a price that nobody pays."""
+    modules = {info.name for info in pkgutil.iter_modules(package.__path__)} - {"kind"}
+    found = [import_module(f"{package.__name__}.{name}").KIND for name in modules]
+    assert sorted(map(id, found)) == sorted(map(id, KINDS.values()))
+    assert all(kind.event is event for event, kind in KINDS.items())
+    assert all((kind.step is None) != (kind.parts is None) for kind in KINDS.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_derives_from_an_event_has_no_price(kind):
+    event = object.__new__(type("Other", (kind,), {"__repr__": lambda self: "other"}))
+    with pytest.raises(SilodpError, match="has no price here"):
+        steps_of(event)

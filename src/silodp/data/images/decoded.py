@@ -9,14 +9,13 @@ import contextlib
 import hashlib
 import json
 import math
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from silodp.base.cache import cache_dir
+from silodp.base.files import whole_file
 from silodp.data.files import digest_of
 
 ENDING = ".arrays"
@@ -79,14 +78,8 @@ def _write(entry: Path, arrays: Mapping[str, np.ndarray]) -> None:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    temporary = entry.with_name(f".{secrets.token_hex(4)}.{entry.name}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with contextlib.suppress(OSError):
-        try:
-            entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as out:
-                out.write(digest.digest())
-                out.writelines(parts)
-            os.replace(temporary, entry)
-        finally:
-            temporary.unlink(missing_ok=True)
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with whole_file(entry, sync="none") as out:
+            out.write(digest.digest())
+            out.writelines(parts)

@@ -21,13 +21,13 @@ classes = ["no", "yes"]
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.documents import check_keys, read_toml
+from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
 
 
@@ -56,22 +56,15 @@ def level_text(value: object) -> str:
 
 def read_schema(path: Path) -> Schema:
     """Reads a TOML schema file; an unknown key is refused, since it may be a misspelling."""
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SilodpError(
-            f"Schema {path} cannot be read ({error.strerror or error}): check the path."
-        ) from error
-    except ValueError as error:  # both bad TOML and bad UTF-8
-        raise SilodpError(f"Schema {path} is not valid TOML ({error}): mend it there.") from error
     where = f"Schema {path}"
+    document = read_toml(path, where)
     sections = ("levels", "bounds", "other", "missing", "target")
-    known_keys(where, document, ("ignore", *sections))
+    check_keys(where, document, ("ignore", *sections))
     for section in sections:
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
-    known_keys(f"{where}, section [target]", target, ("range", "classes"))
+    check_keys(f"{where}, section [target]", target, ("range", "classes"))
     return checked_schema(
         where,
         ignore=document.get("ignore"),
@@ -148,13 +141,6 @@ def checked_schema(
         else _range(f"{where}: target range", target_range),
         classes=None if classes is None else _levels(f"{where}: target classes", classes),
     )
-
-
-def known_keys(where: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuses a key that nothing is known of: it may be a misspelling."""
-    for key in section:
-        if key not in known:
-            raise SilodpError(f"{where}: the key {key!r} is unknown: use {one_of(key, known)}.")
 
 
 def _is_list(values: Any) -> bool:

@@ -19,19 +19,13 @@ from dp_accounting import DpEvent
 from silodp.base.errors import SilodpError
 from silodp.config.choices import Accountant, Relation
 from silodp.privacy.accounting import pld, rdp
+from silodp.privacy.accounting.events import steps_of
 from silodp.privacy.accounting.steps import (
     LEAST_NOISE,
-    ConcentratedSteps,
-    PureSteps,
-    Selections,
     Step,
-    Steps,
-    TruncatedSteps,
     check_relation,
     describe,
-    is_computable,
     merge_unsampled,
-    steps_of,
 )
 
 __all__ = [
@@ -123,7 +117,7 @@ def contenders(
         )
     # For Gaussian mechanisms alone, loss distributions are exact but for the grid, and so never
     # looser: a search for noise need not pay for Rényi divergences too.
-    if "pld" in names and all(isinstance(step, Steps | TruncatedSteps) for step in steps):
+    if "pld" in names and all(step.losses_are_exact for step in steps):
         return ("pld",)
     return names
 
@@ -158,7 +152,7 @@ def _epsilon(steps: Sequence[Step], delta: float, name: str, relation: Relation)
     if sum(step.repeats for step in steps) > _MOST_STEPS:
         return math.inf
     plain = _plain_sum(steps)
-    if not all(is_computable(step, relation) for step in merge_unsampled(steps)):
+    if not all(step.is_computable(relation) for step in merge_unsampled(steps)):
         return plain
     if name == "pld" and not pld.resolves(steps, delta, relation):
         if _unknown(steps, "rdp", relation):
@@ -172,13 +166,4 @@ def _epsilon(steps: Sequence[Step], delta: float, name: str, relation: Relation)
 
 def _plain_sum(steps: Sequence[Step]) -> float:
     """What pure mechanisms cost at most, at any delta: their sum. Infinite for any others."""
-    return math.fsum(step.repeats * _pure_epsilon(step) for step in steps)
-
-
-def _pure_epsilon(step: Step) -> float:
-    match step:
-        case Selections() | PureSteps():
-            return step.epsilon
-        case ConcentratedSteps() if step.rho == 0:
-            return step.xi
-    return math.inf
+    return math.fsum(step.repeats * step.pure_epsilon for step in steps)

@@ -4,9 +4,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
-from silodp.privacy.accounting.steps import EitherSteps, Step
+from silodp.privacy.accounting.steps import Step
 
 # More ways are not gone through one by one.
 _MOST_CHOICES = 64
@@ -28,9 +27,9 @@ def choices_of(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
 
 def _ways(step: Step) -> list[tuple[Step, ...]]:
     """The choices of one step: each time it is repeated, the record may be in another part."""
-    if not isinstance(step, EitherSteps):
+    if not step.alternatives:
         return [(step,)]
-    parts = [choice for part in step.parts for choice in choices_of(part)]
+    parts = [choice for part in step.alternatives for choice in choices_of(part)]
     others = len(parts) - 1
     if max(step.repeats, math.comb(step.repeats + others, others)) > _MOST_CHOICES:
         return [(step,)]
@@ -42,5 +41,5 @@ def _gathered(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The same steps, with like ones counted together."""
     counts: Counter[Step] = Counter()
     for step in steps:
-        counts[replace(step, repeats=1)] += step.repeats
-    return tuple(replace(step, repeats=times) for step, times in counts.items())
+        counts[step.repeated(1)] += step.repeats
+    return tuple(step.repeated(times) for step, times in counts.items())

@@ -69,25 +69,12 @@ from typing import Any, Literal, TypeGuard, get_args
 import mpmath
 import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, get_epsilon_gaussian, get_sigma_gaussian
-from scipy.special import expit, ndtri
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import Relation
 from silodp.privacy.accounting import rdp
-from silodp.privacy.accounting.steps import (
-    EitherSteps,
-    PureSteps,
-    Selections,
-    Step,
-    Steps,
-    TunedSteps,
-    check_relation,
-    describe,
-    is_computable,
-    moved_by,
-    relative_noise,
-    steps_of,
-)
+from silodp.privacy.accounting.events import steps_of
+from silodp.privacy.accounting.steps import Step, check_relation, describe, moved_by
 
 Kind = Literal["renyi", "gaussian"]
 """Which filter a lifetime is kept by; `renyi` knows a price for nearly everything."""
@@ -236,9 +223,8 @@ def why_not(event: DpEvent, lifetime: Lifetime) -> str | None:
     step = _without_price(steps_of(event), lifetime)
     if step is None:
         return None
-    if isinstance(step, Steps | Selections | PureSteps) and not is_computable(
-        step, lifetime.relation
-    ):
+    relation = lifetime.relation
+    if step.has_divergences(relation) and not step.is_computable(relation):
         return f"{describe(step)}, hides too little to have a price: give it more noise"
     if lifetime.kind == "gaussian":
         return (
@@ -276,7 +262,7 @@ def _step_cost(step: Step, kind: Kind, order: float, relation: Relation) -> floa
     """Silos often share their steps, and runs repeat them."""
     try:
         if kind == "gaussian":
-            total = _gaussian_cost(step, relation)
+            total = step.squared_mu(relation)
         else:
             # Ratios that overflow and logarithms of 0 give infinities, which are safe.
             with np.errstate(all="ignore"):
@@ -288,50 +274,13 @@ def _step_cost(step: Step, kind: Kind, order: float, relation: Relation) -> floa
     return max(total * (1 + _ROUNDING), _LEAST_COST)
 
 
-def _gaussian_cost(step: Step, relation: Relation) -> float:
-    """mu^2 of the step; infinite where no Gaussian mechanism bounds it but one without sampling."""
-    match step:
-        case Steps() if step.sampling == 1 and is_computable(step, relation):
-            return step.repeats / relative_noise(step, relation) ** 2
-        case PureSteps() if is_computable(step, relation):
-            return step.repeats * _mu_of_odds(2 * step.epsilon) ** 2
-        case Selections() if is_computable(step, relation):
-            return step.repeats * _mu_of_odds(step.epsilon) ** 2
-        case EitherSteps():
-            dearest = max(
-                math.fsum(_gaussian_cost(inner, relation) for inner in part) for part in step.parts
-            )
-            return step.repeats * dearest
-    return math.inf
-
-
-def _mu_of_odds(width: float) -> float:
-    """The least mu that bounds every mechanism of bounded range `width`.
-
-    If log ratios of neighbours' chances lie in [t - width, t], then the trade-off function is
-    nowhere below the two chords of slopes -e^t (from 0) and -e^(t-width) (to 1), which meet where
-    the odds of detection are e^width times those of a false alarm. A Gaussian trade-off function is
-    convex, and so is below both chords if it is at most as high where they meet: if mu is at least
-    g(x + width) - g(x), where g is the inverse of Phi at odds e^x. The slope of g is even, and
-    falls away from 0, because the logistic distribution has the heavier tails (van Zwet 1964: its
-    quantile at Phi is convex above 0). So x = -width/2 is the worst, and mu = 2 g(width/2).
-
-    An epsilon-DP mechanism (t = epsilon, and t - width = -epsilon) is one of width 2 epsilon, with
-    that very x: mu = -2 Phi^-1(1 / (1 + e^epsilon)).
-    """
-    if width < 1e-3:  # g is below its tangent at 0, and here all but on it
-        return width * math.sqrt(math.pi / 8)
-    return -2 * float(ndtri(expit(-width / 2))) * (1 + _ROUNDING)
-
-
 def _without_price(steps: Sequence[Step], lifetime: Lifetime) -> Step | None:
     """The first of the steps, or of those inside them, that has no price; or nothing."""
     for step in steps:
         if _cost_of(step, lifetime) < math.inf:
             continue
-        inside = step.parts if isinstance(step, EitherSteps) else ()
-        if isinstance(step, TunedSteps) and lifetime.kind == "renyi":
-            inside = (step.steps,)
+        # What is inside costs mu^2 only where a record takes part in one of several.
+        inside = step.inside if lifetime.kind == "renyi" else step.alternatives
         found = (_without_price(part, lifetime) for part in inside)
         return next((inner for inner in found if inner is not None), step)
     return None

@@ -8,7 +8,6 @@ what was spent.
 import contextlib
 import os
 import sqlite3
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from silodp.base.errors import SilodpError
+from silodp.base.files import new_beside, sync_folder
 from silodp.base.text import own_file_name
 from silodp.config.choices import Relation
 from silodp.privacy.ledger.chain import COLUMNS, BrokenChainError, Entry, check_chain, next_entry
@@ -210,16 +210,11 @@ def create(directory: Path, silo: str, relation: Relation, unit: Unit) -> None:
     body = {"silo": silo, "format": FORMAT, "relation": relation, "unit": unit}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        try:
-            _make(Path(name), next_entry(None, "opened", "", body))
+        with _aside(path) as part:
+            _make(part, next_entry(None, "opened", "", body))
             with contextlib.suppress(FileExistsError):
-                os.link(name, path)
-            _settle_on_disk(path.parent)
-        finally:
-            for rest in ("", "-wal", "-shm"):
-                Path(name + rest).unlink(missing_ok=True)
+                os.link(part, path)
+            sync_folder(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise SilodpError(
             f"Silo {silo!r}: no ledger can be made in {directory} ({error}): choose a folder on a "
@@ -239,10 +234,7 @@ def backup(path: Path, directory: Path) -> Ledger:
         raise SilodpError(f"{directory} is where the ledgers are: give another folder to copy to.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        aside = Path(name)
-        try:
+        with _aside(target) as aside:
             with (
                 _connected(path, write=False) as source,
                 _refusing(path),
@@ -259,10 +251,7 @@ def backup(path: Path, directory: Path) -> Ledger:
             with aside.open("rb") as file:
                 os.fsync(file.fileno())
             aside.replace(target)
-            _settle_on_disk(directory)
-        finally:
-            for rest in ("", "-wal", "-shm", "-journal"):
-                Path(name + rest).unlink(missing_ok=True)
+            sync_folder(directory)
     except OSError as error:
         raise SilodpError(
             f"{target} cannot be written ({error.strerror}): choose another folder."
@@ -293,14 +282,15 @@ def _make(path: Path, first: Entry) -> None:
             raise sqlite3.OperationalError("its first entry did not get from the log to the file")
 
 
-def _settle_on_disk(folder: Path) -> None:
-    """A new name in a folder survives a power cut once the folder itself is written."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
+@contextlib.contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A new file beside it for SQLite to write to; nothing of it is left, SQLite's own included."""
+    with new_beside(path) as part:
         try:
-            os.fsync(handle)
+            yield part
         finally:
-            os.close(handle)
+            for rest in ("-wal", "-shm", "-journal"):
+                Path(f"{part}{rest}").unlink(missing_ok=True)
 
 
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -1,11 +1,11 @@
 """Reading a card: somebody else may have written it, so that every value is checked."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.config.choices import Task
 from silodp.data.formats.bounded import read_bounded
@@ -61,12 +61,7 @@ def read_card(path: Path | str) -> Card:
     """The card in a silo's folder, or that file itself."""
     path = _place(Path(path))
     content = read_bounded(path, MOST_BYTES, "give the card of a model")
-    try:
-        whole = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = type(error).__name__ if isinstance(error, RecursionError) else str(error)
-        raise SilodpError(f"{path} is not JSON ({reason}): get the file anew.") from None
-    return checked_card(path, whole)
+    return checked_card(path, json_of(content, str(path), "get the file anew"))
 
 
 def checked_card(path: Path, whole: Any) -> Card:

@@ -1,7 +1,8 @@
 """Why a job stopped: noted by the job's own process, read by whoever follows the job."""
 
-import os
 from pathlib import Path
+
+from silodp.base.files import write_file
 
 
 def failure_file(folder: Path, job: str) -> Path:
@@ -11,11 +12,7 @@ def failure_file(folder: Path, job: str) -> Path:
 
 def note_failure(folder: Path, job: str, reason: str) -> None:
     """Notes why the job stopped."""
-    path = failure_file(folder, job)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(reason, "utf-8")
-    os.replace(part, path)
+    write_file(failure_file(folder, job), reason)
 
 
 def forget_failure(folder: Path, job: str) -> None:

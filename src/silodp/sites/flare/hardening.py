@@ -4,11 +4,13 @@ A site does not take these settings from its kit, which the coordinator made.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from silodp.base.documents import read_json
+from silodp.base.files import write_file
 
 ADMIN = "admin@silodp.org"
 ORG = "silodp"
@@ -34,7 +36,8 @@ def harden_site(kit: Path) -> None:
 
 def harden_server(server: Path, store: Path) -> None:
     """Writes the server's settings; `store` is where it keeps its jobs, an absolute path."""
-    default = json.loads((server / "local" / "resources.json.default").read_text("utf-8"))
+    path = server / "local" / "resources.json.default"
+    default = read_json(path, remedy="make the federation's folder anew")
     _write(server / "local" / "resources.json", _server_resources(default, store))
     _write(server / "local" / "authorization.json", _authorization())
     _write(server / "local" / "log_config.json", _logging())
@@ -137,6 +140,4 @@ def _only(folder: Path, names: Iterable[str]) -> None:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
-    os.replace(part, path)
+    write_file(path, json.dumps(value, indent=1) + "\n")

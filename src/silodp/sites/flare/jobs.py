@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.sites.flare import require_flare, wire
 from silodp.sites.flare.failures import noted_failure
 from silodp.sites.flare.hardening import ADMIN, CONTROLLER, EXECUTOR
@@ -208,9 +210,10 @@ def _session(folder: Path) -> Iterator["Session"]:
 
 
 def _address(admin: Path) -> tuple[str, int]:
-    told = json.loads((admin / "startup" / "fed_admin.json").read_text("utf-8"))["admin"]
+    path = admin / "startup" / "fed_admin.json"
+    told = read_json(path, remedy="make the federation's folder anew")["admin"]
     return str(told["host"]), int(told["port"])
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
+    write_file(path, json.dumps(value, indent=1) + "\n")

@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
+from silodp.base.files import whole_file
 from silodp.sites.flare.hardening import ADMIN, KIT_FILES, ORG, harden_server, harden_site
 
 __all__ = ["check_site_name", "harden_server", "harden_site", "make_kits", "unpack_kit"]
@@ -161,14 +163,10 @@ def _keep(made: Path, place: Path) -> None:
 
 def _zipped(site: Path, path: Path, proposal: str) -> Path:
     """The kit of a site as a zip file: certificates, a key, the server's address, the proposal."""
-    part = path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600)
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for entry in _STARTUP:
             archive.write(site / entry, entry)
         archive.writestr(PROPOSAL_FILE, proposal)
-    os.replace(part, path)
     return path
 
 
@@ -247,7 +245,7 @@ def _client_configuration(path: Path, site: str, text: bytes) -> dict[str, Any]:
     """FLARE reads components to run from this file too: only the server's address is kept."""
     wrong = SilodpError(f"{path} does not say where the server is: ask for the kit again.")
     try:
-        (server,) = json.loads(text)["servers"]
+        (server,) = json_of(text, str(path), "ask for the kit again")["servers"]
         project, identity = server["name"], server["identity"]
         host, port = server["service"]["target"].split(":")
         sound = (

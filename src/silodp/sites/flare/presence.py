@@ -9,6 +9,8 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
+from silodp.base.files import write_file
+
 FILE = "site.up"
 
 
@@ -19,4 +21,4 @@ class Presence(FLComponent):
         """Called by FLARE whenever anything happens."""
         if event_type == EventType.AFTER_CLIENT_REGISTER:
             workspace: Any = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-            Path(workspace.get_root_dir(), "..", FILE).write_text(str(os.getpid()), "utf-8")
+            write_file(Path(workspace.get_root_dir(), "..", FILE), str(os.getpid()), sync="none")

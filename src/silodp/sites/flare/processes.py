@@ -13,15 +13,19 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from silodp.base.documents import json_of, read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.sites.flare.hardening import ORG, harden_server, harden_site
 from silodp.sites.flare.presence import FILE as UP_FILE
 
 SERVER_PID, SERVER_LOG = "server.pid", "server.log"
 SITE_PID, SITE_LOG = "site.pid", "site.log"
+_REMEDY = "get it anew from the coordinator"
 _GRACE = 10.0  # seconds from asking a process to end to ending it
 
 # After a job's last round FLARE would wait a quarter of an hour for sites that are gone.
@@ -91,9 +95,9 @@ def site_is_up(folder: Path) -> bool:
 def site_name(kit: Path) -> str:
     """The name of the site that an unpacked kit is for."""
     try:
-        told = json.loads((kit / "startup" / "fed_client.json").read_text("utf-8"))
+        told = read_json(kit / "startup" / "fed_client.json", remedy=_REMEDY)
         return str(told["client"]["fqsn"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (SilodpError, KeyError, TypeError):
         raise SilodpError(
             f"{kit} holds no kit: unpack the one that the coordinator sent."
         ) from None
@@ -107,9 +111,8 @@ def is_running(pidfile: Path) -> bool:
 def stop(pidfile: Path) -> bool:
     """Stops the process and the jobs that it started; whether there was any."""
     try:
-        note = json.loads(pidfile.read_text("utf-8"))
-        workspace = str(note["workspace"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        workspace = str(_note(pidfile)["workspace"])
+    except (KeyError, TypeError):
         return False
     process = _process(pidfile)
     family = _family(process) if process is not None else []
@@ -154,9 +157,7 @@ def _launch(
         "started": psutil.Process(process.pid).create_time(),
         "workspace": str(workspace),
     }
-    part = folder / (pidfile + ".part")
-    part.write_text(json.dumps(note), "utf-8")
-    os.replace(part, folder / pidfile)
+    write_file(folder / pidfile, json.dumps(note))
     return process
 
 
@@ -175,13 +176,21 @@ def _not_running(pidfile: Path, what: str) -> None:
 def _process(pidfile: Path) -> psutil.Process | None:
     """The process of this file, if it is still the one that was started."""
     try:
-        note = json.loads(pidfile.read_text("utf-8"))
+        note = _note(pidfile)
         process = psutil.Process(int(note["pid"]))
         if abs(process.create_time() - float(note["started"])) > 0.01:
             return None
         return None if process.status() == psutil.STATUS_ZOMBIE else process
-    except (FileNotFoundError, ValueError, KeyError, TypeError, psutil.Error):
+    except (ValueError, KeyError, TypeError, psutil.Error):
         return None
+
+
+def _note(pidfile: Path) -> Any:
+    """What is noted in the file; empty where there is none, or nothing that was written here."""
+    try:
+        return json_of(pidfile.read_bytes(), str(pidfile), _REMEDY)
+    except (FileNotFoundError, SilodpError):
+        return {}
 
 
 def _family(process: psutil.Process) -> list[psutil.Process]:
@@ -215,10 +224,10 @@ def _end(processes: list[psutil.Process]) -> None:
 
 def _server_address(path: Path) -> tuple[str, int]:
     try:
-        told = json.loads(path.read_text("utf-8"))
+        told = read_json(path, remedy=_REMEDY)
         host, port = told["servers"][0]["service"]["target"].rsplit(":", 1)
         return host, int(port)
-    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError):
         raise SilodpError(
             f"{path} does not name the server's address: make the kits first."
         ) from None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from nvflare.apis.shareable import Shareable
 
+from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.sites.protocol import Reply, Request
 
@@ -94,8 +95,8 @@ def _unpacked(what: str, shareable: Any, keys: set[str]) -> tuple[dict[str, Any]
     if not isinstance(words, str) or not isinstance(arrays, list):
         raise _unreadable(what, "its parts have the wrong types")
     try:
-        told = json.loads(words)
-    except ValueError:
+        told = json_of(words, "It", "send it as JSON")
+    except SilodpError:
         raise _unreadable(what, "its words are not JSON") from None
     if not isinstance(told, dict) or set(told) != keys:
         raise _unreadable(what, "its words are not those of this version of silodp")
