@@ -408,7 +408,7 @@ def test_a_failed_write_leaves_the_old_file(folder, monkeypatch):
     def full(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(calibration.os, "replace", full)
+    monkeypatch.setattr("silodp.base.files.os.replace", full)
     one(request(epsilon=3.0))
     assert (folder / "calibration.json").read_bytes() == before
     assert [path.name for path in folder.iterdir()] == ["calibration.json"]
