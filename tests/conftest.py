@@ -6,9 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from jaxtyping import install_import_hook
 from typer.testing import CliRunner
 
-from silodp.cli import app
+# Shapes in types are checked in every call. Before anything of these packages is imported, by
+# whichever test that is: what is imported already is not checked.
+install_import_hook(["silodp.methods.ebmtl"], "shape_checks.checker")
+
+from silodp.cli import app  # noqa: E402
 
 
 def pytest_configure(config):

@@ -123,7 +123,11 @@ class Simulation:
 
         def compiled() -> tuple[Any, Any]:
             own = [group.members for group in groups]
-            initial = jax.jit(partial(_initial_state, job, own, servers))
+            # Made where it will be: spreading each array afterwards is a program for each shape.
+            initial = jax.jit(
+                partial(_initial_state, job, own, servers),
+                out_shardings=_shardings(state_specs, mesh),
+            )
             program = jax.shard_map(
                 partial(_advance, job, shapes, self._order, servers, apart),
                 mesh=mesh,
@@ -156,7 +160,7 @@ class Simulation:
 
     def _begun(self, initial: Callable) -> State:
         _, knobs, keys, _ = self._fixed
-        return self.placed(initial(keys, knobs))
+        return initial(keys, knobs)
 
     def placed(self, state: State) -> State:
         """A state (such as one read from disk) on the devices."""
@@ -282,10 +286,13 @@ def _stacked(trees: Sequence[Any], axis: int) -> Any:
 
 
 def _placed(tree: Any, specs: Any, mesh: Mesh) -> Any:
-    shardings = jax.tree.map(
+    return jax.device_put(tree, _shardings(specs, mesh))
+
+
+def _shardings(specs: Any, mesh: Mesh) -> Any:
+    return jax.tree.map(
         lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda s: isinstance(s, P)
     )
-    return jax.device_put(tree, shardings)
 
 
 def _filled(items: Sequence, multiple: int) -> list:

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from silodp.methods.eigenvectors import MOST_FOLLOWED, first_basis, follow, full_sweep
+from silodp.methods.ebmtl.constants import CONSTANTS
+from silodp.methods.ebmtl.eigenvectors import first_basis, follow, full_sweep
 
 
 def followed(matrices, turns=None):
@@ -25,7 +26,7 @@ def followed(matrices, turns=None):
 
     basis, (values, crooked) = jax.jit(partial(jax.lax.scan, step))(first, jnp.asarray(matrices))
     there = np.linalg.norm(basis, axis=0) > 0.5
-    assert there.sum() == min(size, MOST_FOLLOWED)
+    assert there.sum() == min(size, CONSTANTS.most_followed)
     return np.asarray(basis)[:, there], np.asarray(values[-1])[there], float(jnp.max(crooked))
 
 
@@ -67,10 +68,10 @@ def test_a_few_turns_a_call_find_them_as_well(size):
 
 def test_of_many_the_largest_are_found():
     size, strong = 90, 4
-    assert size > MOST_FOLLOWED
+    assert size > CONSTANTS.most_followed
     matrix = random_matrix(size, strong)
     basis, values, crooked = followed(np.array([matrix] * 12, np.float32))
-    assert basis.shape == (size, MOST_FOLLOWED)
+    assert basis.shape == (size, CONSTANTS.most_followed)
     expected, vectors = np.linalg.eigh(matrix)
     order = np.argsort(values)[-strong:]
     np.testing.assert_allclose(values[order], expected[-strong:], rtol=1e-4)
@@ -94,7 +95,7 @@ def test_they_stay_orthonormal_and_near_while_the_matrix_changes(size):
     expected, vectors = np.linalg.eigh(matrices[-1])
     assert values.max() == pytest.approx(expected[-1], rel=1e-3)
     assert abs(basis[:, values.argmax()] @ vectors[:, -1]) > 0.999
-    if size <= MOST_FOLLOWED:
+    if size <= CONSTANTS.most_followed:
         np.testing.assert_allclose(np.sort(values), expected, rtol=0.02, atol=1e-3 * expected[-1])
 
 

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from silodp.methods.denoising import CHANCE, coordinate, found, gram, relation, spread
+from silodp.methods.ebmtl.constants import CONSTANTS
+from silodp.methods.ebmtl.estimators import (
+    by_coordinate,
+    by_relations,
+    gram,
+    heterogeneity,
+    surely_found,
+)
 
 
 def planted(rng, silos, parameters, strength):
@@ -31,7 +38,7 @@ def test_directions_are_found_as_surely_as_is_said(silos, parameters, strong):
         left, noisy = planted(rng, silos, parameters, strength)
         vectors, values, _ = np.linalg.svd(noisy, full_matrices=False)
         truth.append((vectors[:, 0] @ left) ** 2)
-        said.append(found(jnp.asarray(values**2), silos, parameters)[0])
+        said.append(surely_found(jnp.asarray(values**2), silos, parameters)[0])
     assert np.mean(said) == pytest.approx(np.mean(truth), abs=0.07)  # they are not large
     assert 0.3 < np.mean(said) < 1
 
@@ -43,7 +50,7 @@ def test_in_noise_alone_next_to_nothing_is_found(silos, parameters):
     sums = []
     for _ in range(40):
         values = np.linalg.svd(rng.normal(size=(silos, parameters)), compute_uv=False) ** 2
-        sums.append(float(jnp.sum(found(jnp.asarray(values), silos, parameters))))
+        sums.append(float(jnp.sum(surely_found(jnp.asarray(values), silos, parameters))))
     assert np.mean(np.array(sums) > 0) < 0.4
     assert np.mean(sums) < 0.15
 
@@ -51,7 +58,7 @@ def test_in_noise_alone_next_to_nothing_is_found(silos, parameters):
 def test_of_any_size_it_is_a_share():
     values = jnp.array([0.0, 1e-30, 1.0, 50.0, 1e6, 1e20, 1e30, 1e37])
     for silos, parameters in [(1, 1), (2, 50), (50, 2), (1000, 100_000)]:
-        shares = np.asarray(found(values, silos, parameters))
+        shares = np.asarray(surely_found(values, silos, parameters))
         assert (shares >= 0).all()
         assert (shares <= 1).all()
         assert (np.diff(shares) >= 0).all()
@@ -65,7 +72,7 @@ def test_each_entry_is_its_mean_given_what_was_seen():
     variances = np.array([0.2, 1.0, 5.0, 0.2] * 500)
     truth = rng.normal(size=(2000, 3)) * np.sqrt(tau2)
     seen = truth + rng.normal(size=truth.shape) * np.sqrt(variances)[:, None]
-    kept = np.asarray(coordinate(jnp.asarray(seen), jnp.asarray(variances), jnp.asarray(tau2)))
+    kept = np.asarray(by_coordinate(jnp.asarray(seen), jnp.asarray(variances), jnp.asarray(tau2)))
     for number in range(4):
         for place in range(3):
             share = tau2[place] / (tau2[place] + variances[number])
@@ -82,13 +89,13 @@ def test_how_much_silos_differ_is_found():
     variances = np.array([0.2, 1.0, 5.0, 0.2] * 1000)
     noise = rng.normal(size=(4000, 3)) * np.sqrt(variances)[:, None]
     seen = rng.normal(size=(4000, 3)) * np.sqrt(tau2) + noise
-    estimate = np.asarray(spread(jnp.asarray(seen), jnp.asarray(variances)))
+    estimate = np.asarray(heterogeneity(jnp.asarray(seen), jnp.asarray(variances)))
     np.testing.assert_allclose(estimate, tau2, rtol=0.1, atol=0.02)
     weights = 1 / variances**2
     plain = [np.average(seen[:, j] ** 2 - variances, weights=weights) for j in range(3)]
     parts = weights / weights.sum() * variances
     freedom = 3999 / 4000 * parts.sum() ** 2 / np.sum(parts**2)
-    chance = parts.sum() * (stats.chi2.ppf(stats.norm.cdf(CHANCE), freedom) / freedom - 1)
+    chance = parts.sum() * (stats.chi2.ppf(stats.norm.cdf(CONSTANTS.chance), freedom) / freedom - 1)
     np.testing.assert_allclose(estimate, np.maximum(np.subtract(plain, chance), 0), rtol=1e-3)
 
 
@@ -97,8 +104,8 @@ def test_noise_alone_is_seldom_taken_for_differences(silos):
     rng = np.random.default_rng(silos)
     seen = rng.normal(size=(silos, 20000))
     seen = (seen - seen.mean(axis=0)) * math.sqrt(silos / (silos - 1))
-    share = np.mean(np.asarray(spread(jnp.asarray(seen), jnp.ones(silos))) > 0)
-    assert share == pytest.approx(stats.norm.sf(CHANCE), rel=0.2)
+    share = np.mean(np.asarray(heterogeneity(jnp.asarray(seen), jnp.ones(silos))) > 0)
+    assert share == pytest.approx(stats.norm.sf(CONSTANTS.chance), rel=0.2)
 
 
 @pytest.mark.parametrize("shape", [(4, 9), (9, 4)])
@@ -108,7 +115,7 @@ def test_relations_keep_their_share_of_each_direction(shape):
     expected, vectors = np.linalg.eigh(np.asarray(gram(jnp.asarray(rows))))
     np.testing.assert_allclose(expected[::-1], values**2, rtol=1e-4)
     share = np.array([0.0, 0.3, 0.5, 1.0])
-    kept = relation(jnp.asarray(rows), jnp.asarray(vectors), jnp.asarray(share))
+    kept = by_relations(jnp.asarray(rows), jnp.asarray(vectors), jnp.asarray(share))
     plain = (left * (share[::-1] * values)) @ right
     np.testing.assert_allclose(kept, plain, rtol=1e-4, atol=1e-5)
 
@@ -119,9 +126,9 @@ def test_relations_keep_their_share_of_each_direction(shape):
     arrays(np.float32, 3, elements=st.floats(2.0**-20, 2.0**20, width=32)),
 )
 def test_whatever_was_seen_nothing_grows(seen, variances):
-    tau2 = np.asarray(spread(jnp.asarray(seen), jnp.asarray(variances)))
+    tau2 = np.asarray(heterogeneity(jnp.asarray(seen), jnp.asarray(variances)))
     assert (tau2 >= 0).all()
-    kept = np.asarray(coordinate(jnp.asarray(seen), jnp.asarray(variances), jnp.asarray(tau2)))
+    kept = np.asarray(by_coordinate(jnp.asarray(seen), jnp.asarray(variances), jnp.asarray(tau2)))
     assert np.isfinite(kept).all()
     assert (np.abs(kept) <= np.abs(seen) * (1 + 1e-6)).all()
     assert (kept * seen >= 0).all()

@@ -17,18 +17,14 @@ from silodp.engines import checkpoint
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation, State
 from silodp.methods.base import Start
-from silodp.methods.ebmtl import (
-    DOUBT,
-    LEAST_LOG,
-    MOST_PARTS,
-    RATE,
-    TRUST,
-    Update,
-    _tested_shares,
-    ebmtl,
-)
+from silodp.methods.ebmtl import ebmtl
+from silodp.methods.ebmtl.constants import CONSTANTS
+from silodp.methods.ebmtl.free_tests import Layers
+from silodp.methods.ebmtl.mixture import log_shares_after
+from silodp.methods.ebmtl.sampling import grad_variance
+from silodp.methods.ebmtl.server import received
+from silodp.methods.ebmtl.shapes import Update
 from silodp.methods.fedavg import fedavg
-from silodp.methods.free_tests import Layers
 from silodp.privacy.mechanisms.queries import PassNoise, Queries
 from silodp.privacy.session import free_rounds
 from silodp.runs.run import job_of
@@ -90,6 +86,11 @@ def noisy_updates(variances, differ=0.0, seed=0):
     return truth + rng.normal(size=(ROUNDS, SILOS, SIZE)) * np.sqrt(variances)[:, None]
 
 
+def finite_if_disclosed(server):
+    """The server, without the variance that is infinite where noise is not disclosed."""
+    return server._replace(deviations=server.deviations._replace(V=jnp.zeros(SILOS)))
+
+
 def check_finite(*trees):
     for leaf in jax.tree.leaves(trees):
         assert np.isfinite(leaf).all()
@@ -99,7 +100,7 @@ def check_finite(*trees):
 def test_silos_that_all_keep_their_noise_to_themselves_go_fedavgs_path(weights):
     updates = noisy_updates(np.ones(4), differ=3.0)
     server, told, shared = played(updates, [math.inf] * 4, weights)
-    check_finite(told, server._replace(variance=0.0))
+    check_finite(told, finite_if_disclosed(server))
     np.testing.assert_array_equal(rows(last(told).start), [rows(shared)] * 4)
 
 
@@ -108,11 +109,11 @@ def test_a_silo_that_keeps_its_noise_to_itself_harms_nobody(weights):
     """It has the mean; the others keep what is their own."""
     updates = noisy_updates([1.0, 0.05, 0.05, 0.05], differ=1.0)
     server, told, _ = played(updates, [math.inf, 0.05, 0.05, 0.05], weights)
-    check_finite(told, server._replace(variance=0.0))
+    check_finite(told, finite_if_disclosed(server))
     starts = rows(last(told).start)
-    np.testing.assert_array_equal(starts[0], server.mean)
-    assert np.isfinite(server.variance).tolist() == [False, True, True, True]
-    assert (np.linalg.norm(starts[1:] - server.mean, axis=1) > 1).all()
+    np.testing.assert_array_equal(starts[0], server.wbar)
+    assert np.isfinite(server.deviations.V).tolist() == [False, True, True, True]
+    assert (np.linalg.norm(starts[1:] - server.wbar, axis=1) > 1).all()
     np.testing.assert_array_equal(server.kept[:, 0], 0)
 
 
@@ -121,7 +122,7 @@ def test_what_cannot_be_tested_is_not():
     updates = noisy_updates(np.ones(4)) - 1  # nothing but noise
     updates[:, 0] += 100
     server, _, _ = played(updates, [math.inf, 1, 1, 1])
-    assert server.power < 50  # at least: it would be 1000
+    assert server.averaging.power < 50  # at least: it would be 1000
 
 
 def test_a_silo_of_weight_zero_has_no_say():
@@ -170,7 +171,8 @@ def test_losses_tell_whether_differences_are_kept_as_they_are():
 
 def test_where_nothing_is_found_differences_are_doubted():
     server, told, _ = played(np.zeros((ROUNDS, SILOS, SIZE)), np.ones(4))
-    fallen = max(LEAST_LOG, -(ROUNDS - 1) * RATE * math.tanh(TRUST * DOUBT))
+    fallen = (ROUNDS - 1) * CONSTANTS.mixture_rate * math.tanh(CONSTANTS.trust * CONSTANTS.doubt)
+    fallen = max(CONSTANTS.least_log_share, -fallen)
     np.testing.assert_allclose(server.log_shares, [[0, 0]] * 2 + [[fallen] * 2], atol=1e-5)
     np.testing.assert_array_equal(rows(last(told).start), [rows(MODEL)] * 4)
 
@@ -179,11 +181,15 @@ def test_what_records_of_one_sample_have_in_common_speaks_for_nothing():
     variances = np.full(4, 0.3)
     updates = noisy_updates(variances, 1.0)
     server, _, _ = played(updates, variances, pull=0.3)
-    server = server._replace(sampled=jnp.full(4, ROUNDS * 0.5), records=jnp.ones(2))
-    deviations = jnp.asarray(updates[0] - updates[0].mean(axis=0), jnp.float32)
-    given = jnp.full(4, 0.3), jnp.full(4, 0.25), Layers((6, SIZE))
-    moved = jax.jit(_tested_shares, static_argnums=5)
-    logs = [moved(server, deviations, jnp.full(4, sampling), *given) for sampling in (0.0, 0.5)]
+    drift = jnp.full(4, ROUNDS * 0.5)
+    server = server._replace(deviations=server.deviations._replace(sampling_drift=drift))
+    U = jnp.asarray(updates[0], jnp.float32)
+    got = received(U, PassNoise(jnp.full(4, 0.3), *jnp.zeros((3, 4))), jnp.full(4, 0.25))
+    given = server, got, U - U.mean(axis=0)
+    moved = jax.jit(log_shares_after, static_argnums=(4, 5))
+    logs = [
+        moved(*given, jnp.full(4, sampling), Layers((6, SIZE)), True) for sampling in (0.0, 0.5)
+    ]
     own = [jax.nn.softmax(log, axis=0)[2] for log in logs]
     assert (own[1] < own[0]).all()
 
@@ -196,7 +202,7 @@ def test_how_much_records_vary_is_seen_in_how_updates_vary(clip, expected):
     for seed in range(40):
         updates = noisy_updates(whole, 1.0, seed)
         server, _, _ = played(updates, np.full(4, 0.3), sample=(0.5, 0.1, clip))
-        found.append(float(server.records[0] / server.records[1]))
+        found.append(float(grad_variance(server.sampling)))
     # Of 40 runs of 30 or so rounds, four silos and ten entries: about 3 each, never below 0.
     assert np.mean(found) == pytest.approx(expected, abs=1.0)
     assert max(found) <= clip**2 * 1.001
@@ -205,15 +211,15 @@ def test_how_much_records_vary_is_seen_in_how_updates_vary(clip, expected):
 def test_the_mean_is_by_weight_where_noise_is_equal_and_else_by_precision():
     weights, alike = [0.4, 0.3, 0.2, 0.1], np.full(4, 2.0)
     server, _, shared = played(noisy_updates(alike), alike, weights)
-    np.testing.assert_allclose(server.mean, rows(shared), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(server.wbar, rows(shared), rtol=1e-5, atol=1e-5)
     # Two silos with hardly any noise, and no real differences: the mean is as good as theirs.
     unequal = [10.0, 10.0, 0.01, 0.01]
     server, _, shared = played(noisy_updates(unequal), unequal)
     truth = rows(MODEL) + ROUNDS
-    assert np.linalg.norm(server.mean - truth) < 0.4 * np.linalg.norm(rows(shared) - truth)
+    assert np.linalg.norm(server.wbar - truth) < 0.4 * np.linalg.norm(rows(shared) - truth)
     # Where silos really differ, leaning to some of them would be wrong.
     server, _, shared = played(noisy_updates(unequal, differ=20.0), unequal)
-    assert np.abs(server.mean - rows(shared)).max() < 0.02 * ROUNDS * 20
+    assert np.abs(server.wbar - rows(shared)).max() < 0.02 * ROUNDS * 20
 
 
 def test_the_mean_over_rounds_counts_late_ones_more():
@@ -227,7 +233,7 @@ def test_the_mean_over_rounds_counts_late_ones_more():
     assert np.median(moved) == pytest.approx(powers[0], abs=0.02), powers
     # Updates that all go one way: recent rounds count as much as they may.
     server, told, _ = played(np.ones((ROUNDS, 4, SIZE)), [1e-3] * 4)
-    assert server.power > 100
+    assert server.averaging.power > 100
     assert 18 < np.mean(rows(last(told).average)) - 0.6 < ROUNDS
 
 
@@ -251,10 +257,10 @@ def test_what_is_used_is_that_mean_or_the_last_model():
 def test_nothing_overflows(updates, variances, weights, sampling):
     repeated = np.resize(updates, (ROUNDS, SILOS, SIZE))
     server, told, _ = played(repeated, variances, weights, [sampling] * 3)
-    check_finite(told, server._replace(variance=0.0))
-    assert (server.variance >= 0).all()
-    assert (server.found >= 0).all()
-    assert (server.found <= 1).all()
+    check_finite(told, finite_if_disclosed(server))
+    assert (server.deviations.V >= 0).all()
+    assert (server.structure.found >= 0).all()
+    assert (server.structure.found <= 1).all()
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
@@ -264,7 +270,9 @@ def test_units_do_not_matter(scale):
     updates = noisy_updates(variances, 1.0)
     usual, _, _ = played(updates, variances)
     scaled, _, _ = played(updates * scale, variances * scale**2)
-    np.testing.assert_allclose(scaled.own / scale, usual.own, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        scaled.deviations.D / scale, usual.deviations.D, rtol=1e-3, atol=1e-3
+    )
     np.testing.assert_allclose(scaled.kept, usual.kept, rtol=1e-2, atol=1e-2)
 
 
@@ -385,8 +393,8 @@ def test_differences_have_the_noise_that_is_counted_with(sampling, optimiser, cl
     how |= {"policies": write(tmp_path, s0=9, s1=1.5)}
     simulation = simulated(without_signal((5, 16, 24, 24), dims), seeds, **how)
     state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, rounds))
-    own = np.asarray(state.server[0].own)[:, 0, :, :dims].astype(float)
-    claimed = np.asarray(state.server[0].variance)[:, 0]
+    own = np.asarray(state.server[0].deviations.D)[:, 0, :, :dims].astype(float)
+    claimed = np.asarray(state.server[0].deviations.V)[:, 0]
     ratios = np.mean(own**2, axis=(0, 2)) / claimed.mean(axis=0)
     np.testing.assert_allclose(ratios, 1, atol=6 * math.sqrt(2 / (seeds * dims)))
 
@@ -402,14 +410,14 @@ def silent():
 def test_where_silos_do_not_differ_they_keep_nothing(silent):
     simulation, state = silent
     kept = simulation.learned(state)["kept"][:, 0]
-    assert kept.shape == (SEEDS, MOST_PARTS, 20)  # 60 rounds
+    assert kept.shape == (SEEDS, CONSTANTS.most_parts, 20)  # 60 rounds
     assert kept[:, 38:].mean() < 0.05
     server = state.server[0]
-    own = np.asarray(server.own)[:, 0, :, :DIMS].astype(float)
-    ratio = np.mean(own**2) / np.mean(server.variance)
+    own = np.asarray(server.deviations.D)[:, 0, :, :DIMS].astype(float)
+    ratio = np.mean(own**2) / np.mean(server.deviations.V)
     assert ratio == pytest.approx(1, abs=6 * math.sqrt(2 / (SEEDS * 20 * DIMS)))
     models = simulation.personal_models(state)[:, 0, :, :DIMS]
-    assert np.mean(np.var(models, axis=1)) < 0.02 * np.mean(server.variance)
+    assert np.mean(np.var(models, axis=1)) < 0.02 * np.mean(server.deviations.V)
 
 
 def test_a_run_that_was_interrupted_goes_on_as_if_it_was_not(silent, tmp_path):

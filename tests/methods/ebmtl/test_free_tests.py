@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from silodp.methods.free_tests import Layers, products, score, scores
+from silodp.methods.ebmtl.free_tests import Layers, products, score, scores
 
 LAYERS = Layers((3, 4, 9))
 WEIGHTS = np.array([0.5, 0.3, 0.2])
@@ -27,9 +27,9 @@ def shares_of(seed=1):
 def test_against_plain_loops():
     updates, estimates = made_up()
     shares = shares_of()
-    arrays = jnp.asarray(updates), [jnp.asarray(e) for e in estimates]
+    arrays = jnp.asarray(updates), jnp.asarray(np.stack(estimates))
     rises, errors = products(*arrays, jnp.asarray(WEIGHTS), jnp.asarray(VARIANCES), LAYERS)
-    by_layer, pooled = scores(rises, errors, jnp.asarray(shares))
+    z = scores(rises, errors, jnp.asarray(shares))
     total_rise, total_variance = np.zeros(3), np.zeros(3)
     for layer, (start, stop) in enumerate([(0, 3), (3, 4), (4, 9)]):
         # From the mixture that was used to each of the estimates.
@@ -40,10 +40,10 @@ def test_against_plain_loops():
                 way = (estimates[i] - used)[silo, start:stop]
                 rise += WEIGHTS[silo] * way @ updates[silo, start:stop]
                 variance += WEIGHTS[silo] ** 2 * VARIANCES[silo] * way @ way
-            assert by_layer[i, layer] == pytest.approx(rise / variance**0.5, rel=1e-4)
+            assert z[i, layer] == pytest.approx(rise / variance**0.5, rel=1e-4)
             total_rise[i] += rise
             total_variance[i] += variance
-    np.testing.assert_allclose(pooled, total_rise / total_variance**0.5, rtol=1e-4)
+    np.testing.assert_allclose(z[:, -1], total_rise / total_variance**0.5, rtol=1e-4)
 
 
 def test_on_noise_alone_scores_are_standard_normal():
@@ -55,23 +55,23 @@ def test_on_noise_alone_scores_are_standard_normal():
 
     def of_noise(unit):
         updates = unit * jnp.sqrt(variances)[:, None]
-        rises, errors = products(updates, tuple(estimates), weights, variances, LAYERS)
+        rises, errors = products(
+            updates, jnp.asarray(np.stack(estimates)), weights, variances, LAYERS
+        )
         return scores(rises, errors, shares)
 
-    by_layer, pooled = jax.jit(jax.vmap(of_noise))(many)
-    for z in (*np.moveaxis(by_layer.reshape(4000, -1), 0, 1), *np.asarray(pooled).T):
-        assert kstest(z, "norm").pvalue > 1e-4
+    for z in jax.jit(jax.vmap(of_noise))(many).reshape(4000, -1).T:
+        assert kstest(np.asarray(z), "norm").pvalue > 1e-4
 
 
 def test_scores_are_positive_where_losses_fall():
     """An update along an estimate speaks for it and against the opposite one."""
     update, _ = made_up()
-    estimates = [jnp.asarray(update), jnp.zeros_like(update), jnp.asarray(-update)]
+    estimates = jnp.asarray(np.stack([update, np.zeros_like(update), -update]))
     rises, errors = products(
         jnp.asarray(update), estimates, jnp.asarray(WEIGHTS), jnp.asarray(VARIANCES), LAYERS
     )
-    by_layer, pooled = scores(rises, errors, jnp.full((3, 3), 1 / 3))
-    for z in (*by_layer.T, pooled):
+    for z in scores(rises, errors, jnp.full((3, 3), 1 / 3)).T:
         assert z[0] > 0 > z[2]
         assert z[1] == pytest.approx(0, abs=1e-4)
 
@@ -83,8 +83,7 @@ def test_a_score_without_noise_or_beyond_numbers_says_nothing():
 
 
 def test_layers():
-    rows = jnp.arange(9.0)
-    np.testing.assert_array_equal(LAYERS.sums(rows), [3, 3, 30])
+    np.testing.assert_allclose(LAYERS.sizes, [3 / 9, 1 / 9, 5 / 9])
     np.testing.assert_array_equal(
-        LAYERS.widened(jnp.array([5.0, 6.0, 7.0])), [5, 5, 5, 6, 7, 7, 7, 7, 7]
+        LAYERS.widened(jnp.array([[5.0, 6.0, 7.0]])), [[5, 5, 5, 6, 7, 7, 7, 7, 7]]
     )
