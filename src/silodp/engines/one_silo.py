@@ -16,7 +16,7 @@ from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_data, group_silos, silo_lattice
 from silodp.methods.base import Method
-from silodp.models.model import mean_score
+from silodp.models.model import metric_value
 from silodp.privacy.mechanisms.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
 from silodp.privacy.mechanisms.randomness import (
     PassRandomness,
@@ -141,7 +141,8 @@ def queries_of(
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records."""
     features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
-    return mean_score(job.model, params, features, y, jnp.int32(len(y)), job.metric_bound)
+    records = jnp.int32(len(y))
+    return metric_value(job.model, job.metric, params, features, y, records, job.metric_bound)
 
 
 def message_like(job: Job, method: Method, state: Any, told: Any) -> Any:

@@ -560,7 +560,7 @@ def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
 
     def of_run(params, test: SiloRecords):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()
-        return jnp.where(finite, job.metric(params, test), jnp.nan)
+        return jnp.where(finite, job.measure(params, test), jnp.nan)
 
     heavy = job.model.heavy
     by_setting = _over(of_run, (0, None), heavy)

@@ -18,6 +18,7 @@ from silodp.base.progress_file import kept_progress
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.methods import get_method
+from silodp.models.metrics import mean_metric
 from silodp.models.model import Model
 from silodp.results.result import FROM_PYTHON, Result
 from silodp.runs.accounts import ledgers_of, refuse_early
@@ -211,6 +212,7 @@ def job_of(prepared: Prepared) -> Job:
         select_mechanism=asked.select_mechanism,
         select_score=asked.select_score or "loss",
         select_bound=asked.select_bound,
+        metric=prepared.metric,
         metric_bound=asked.metric_bound if asked.metric_share else math.inf,
     )
 
@@ -218,10 +220,10 @@ def job_of(prepared: Prepared) -> Job:
 def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
     exact = training.execution.metrics[:, :, number]
-    asked, federation = prepared.asked[number], prepared.federations[0]
+    asked = prepared.asked[number]
     if not asked.metric_share:
         return exact
-    largest = asked.metric_bound if federation.metric == "mse" else 1.0
+    largest = mean_metric(prepared.metric, "--metric-share").largest(asked.metric_bound)
     noisy, paid = np.empty_like(exact), training.session.pay(0, (asked.rounds or 0) + 1)
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):

@@ -41,6 +41,7 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.config.options import RunOptions
 from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
+from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import MODELS
 from silodp.runs.prepare import filled
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
@@ -53,8 +54,10 @@ TRAINING = (
     *("server_optimiser", "server_lr", "server_momentum"),
     *("rounds", "batch_size", "clip", "lr", "epochs", "optimiser", "weights", "small_silos"),
     *("regulariser", "select_share", "select_mechanism", "select_score", "select_bound"),
-    *("statistics_share", "metric_share", "metric_bound", "accountant"),
+    *("metric", "statistics_share", "metric_share", "metric_bound", "accountant"),
 )
+# Named only where it is given: what was agreed on before there was a choice keeps its digest.
+_WHERE_GIVEN = ("metric",)
 _OWN = (
     *("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "lifetime_filter"),
     *("relation", "policies", "ledger"),
@@ -254,7 +257,14 @@ def _training(where: str, table: Any, schema: AgreedSchema) -> dict[str, Any]:
         raise SilodpError(f"{where}: [training] model is {asked.model!r}: use {known}.")
     asked = filled(asked, defaults_of(schema.task, "bounds"), None, schema.task)
     given = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    return {name: given[name] for name in TRAINING}
+    metric = metric_for(schema.task, asked.metric)
+    if asked.metric_share:
+        mean_metric(metric, f"{where}: [training] metric_share")
+    return {
+        name: given[name]
+        for name in TRAINING
+        if name not in _WHERE_GIVEN or given[name] is not None
+    }
 
 
 def _rules(where: str, table: Any, sites: int) -> Rules:
