@@ -45,6 +45,9 @@ def headline(run: Run) -> str:
     result = run.result
     name = method_name(result)
     silos = len(result.per_silo)
+    if math.isnan(result.mean):
+        noun = get_metric(result.metric).noun
+        return f"{name} was trained over {count(silos, 'silo')}; their test records have no {noun}."
     if "local" not in run.baselines:
         value = plus_minus(result.mean, result.std, result.metric)
         what = get_metric(result.metric).noun

@@ -16,15 +16,14 @@ AMOUNT, _YES_NO = "a finite number of at least 0", "true or false"
 _SHARE, _EPSILON = "a number from 0 to 1", "a number of at least 0, be it infinite"
 # Shapes: these words; a list of something; a table by its keys, `...` meaning all others; and in
 # a tuple, what may be left out.
-_SUMMARY = {"mean": NUMBER, "std": AMOUNT, "per_seed": [NUMBER]}
-# A silo may have no such metric: a single test record has no R².
-_OF_SILO = {"mean": (NUMBER,), "std": (AMOUNT,), "per_seed": [(NUMBER,)]}
+# Test records may have no such metric: a single one has no R².
+_SUMMARY = {"mean": (NUMBER,), "std": (AMOUNT,), "per_seed": [(NUMBER,)]}
 _FIELDS: dict[str, Any] = {
     "data": TEXT,
     "method": TEXT,
     "metric": TEXT,
     "test": _SUMMARY,
-    "per_silo": [{"silo": TEXT, "records": (WHOLE,), "test_records": (WHOLE,), **_OF_SILO}],
+    "per_silo": [{"silo": TEXT, "records": (WHOLE,), "test_records": (WHOLE,), **_SUMMARY}],
     "privacy": [
         {
             "silo": TEXT,

@@ -92,8 +92,8 @@ class Result:
 
     @property
     def std(self) -> float:
-        """The standard deviation over seeds."""
-        return self.test["std"]
+        """The standard deviation over seeds; likewise."""
+        return math.nan if self.test["std"] is None else self.test["std"]
 
     @property
     def unmeasured(self) -> list[str]:

@@ -206,10 +206,10 @@ def proposal_of(where: str, document: Any) -> Proposal:
 
 def first_difference(one: Proposal, other: Proposal) -> str:
     """The first field in which two proposals differ, in words."""
-    for name, value in _flat(one.to_plain()).items():
-        given = _flat(other.to_plain()).get(name)
-        if given != value:
-            return f"{name} is {given!r}, not {value!r}"
+    ours, theirs = _flat(one.to_plain()), _flat(other.to_plain())
+    for name in ours | theirs:
+        if theirs.get(name) != ours.get(name):
+            return f"{name} is {theirs.get(name)!r}, not {ours.get(name)!r}"
     return "they do not differ"
 
 
@@ -257,9 +257,12 @@ def _training(where: str, table: Any, schema: AgreedSchema) -> dict[str, Any]:
         raise SilodpError(f"{where}: [training] model is {asked.model!r}: use {known}.")
     asked = filled(asked, defaults_of(schema.task, "bounds"), None, schema.task)
     given = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    metric = metric_for(schema.task, asked.metric)
-    if asked.metric_share:
-        mean_metric(metric, f"{where}: [training] metric_share")
+    try:
+        metric = metric_for(schema.task, asked.metric)
+        if asked.metric_share:
+            mean_metric(metric, "metric_share")
+    except SilodpError as error:
+        raise SilodpError(f"{where}: [training] {error}") from None
     return {
         name: given[name]
         for name in TRAINING

@@ -33,8 +33,8 @@ class RSquared(Metric):
         errors = jnp.sum(jnp.where(present, (outputs - y) ** 2, 0))
         varied = jnp.sum(jnp.where(present, (y - mean) ** 2, 0))
         # The mean is rounded: equal labels may seem to vary about it.
-        lowest = jnp.min(jnp.where(present, y, jnp.inf))
-        highest = jnp.max(jnp.where(present, y, -jnp.inf))
+        lowest = jnp.min(jnp.where(present, y, jnp.inf), initial=jnp.inf)
+        highest = jnp.max(jnp.where(present, y, -jnp.inf), initial=-jnp.inf)
         return jnp.where(highest > lowest, 1 - errors / varied, jnp.nan)
 
     def has_value(self, y: np.ndarray) -> bool:
