@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from silodp import SilodpError
+from silodp.data.tables.target import Target
 from silodp.data.tasks import TASKS, get_task, inferred_task, task_of_classes
 
 
@@ -60,3 +61,14 @@ def test_labels_fit_their_instruments(task):
     assert task.strange_labels(labels, 4) == []
     assert (np.linalg.norm(task.in_unit_ball(labels, 4), axis=1) <= 1).all()
     assert len(task.targets(labels, 4)) == len(labels)
+
+
+def test_a_target_is_scaled_where_its_task_says_so(monkeypatch):
+    target = Target("days", "regression", range=(0.0, 30.0), declared=True)
+    days = np.array([-3.0, 0.0, 15.0, 40.0])
+    assert target.scaled(days).tolist() == [0.0, 0.0, 0.5, 1.0]
+    assert (target.lowest, target.unit) == (0.0, 30.0)
+    # Counts, say, are learned as they are; a public range holds all the same.
+    monkeypatch.setattr(type(get_task("regression")), "is_scaled", False)
+    assert target.scaled(days).tolist() == [0.0, 0.0, 15.0, 30.0]
+    assert (target.lowest, target.unit) == (0.0, 1.0)

@@ -22,11 +22,11 @@ DECLARED = (
 
 def named_in(text):
     """The lines of a module with a name, be it compared with, a key, an argument or a value."""
-    return [
+    return sorted(
         node.lineno
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES
-    ]
+    )
 
 
 def test_no_other_module_names_a_task_or_a_metric():

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from federations import small
 from sklearn.metrics import mean_absolute_error, r2_score
@@ -12,6 +13,8 @@ from sklearn.metrics import mean_absolute_error, r2_score
 import silodp
 from silodp import Federation, Records, SilodpError
 from silodp.data.federation import ExpectedCounts
+from silodp.figures import style
+from silodp.pictures import pictures
 from silodp.report.write import write_report
 from silodp.results.result import read_result
 from silodp.runs.prepare import grid
@@ -107,6 +110,16 @@ def test_what_diverged_is_refused_with_any_metric(federation):
         silodp.run(federation=federation, metric="r2", **EXACT | {"lr": 1e20})
 
 
+def test_a_model_that_diverged_is_seen_where_it_is_not_measured(federation):
+    odd = with_test(federation, 1, [0])
+    silos = list(odd.silos)
+    far = silos[1].train
+    silos[1] = replace(silos[1], train=replace(far, x=1e11 * far.x))
+    odd = replace(odd, silos=tuple(silos))
+    with pytest.raises(SilodpError, match="Silo 'silo 1': the model is not finite any more"):
+        silodp.run(federation=odd, metric="r2", **EXACT | {"method": "local"})
+
+
 def test_a_metric_that_no_silo_has_is_refused_before_training(federation):
     flat = Federation(
         "flat",
@@ -172,6 +185,46 @@ def test_a_card_tells_of_the_metric(federation, tmp_path):
     card = json.loads(path.read_text("utf-8"))
     assert card["test"]["metric"] == "r2"
     assert card["test"]["meaning"].startswith("R², the part of the target's variance")
+
+
+def test_a_model_is_scored_by_the_metric_of_its_card(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"silo": ["a", "b"] * 60, "x": rng.normal(size=120)})
+    frame["y"] = 3 * frame["x"] + rng.normal(size=120)
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    own = {"data": str(tmp_path / "table.csv"), "silo_column": "silo", "target": "y"}
+    options = EXACT | {"preprocess": "none", "metric": "r2"}
+    silodp.run(**own, **options, keep_models=True, out=tmp_path / "run")
+    (path, *_) = sorted((tmp_path / "run" / "models").glob("*"))
+    model = silodp.load_model(path)
+    said = np.array(model.predict(frame).values)
+    score = model.score(frame)
+    assert score.metric == "r2"
+    assert score.value == pytest.approx(r2_score(frame["y"], said), rel=1e-4)
+    assert score.error == pytest.approx(float(np.sqrt(np.mean((frame["y"] - said) ** 2))), rel=1e-4)
+    assert model.score(frame[:1]).metric == "mse"  # of one record there is no R²
+
+
+def test_pictures_and_figures_name_it(federation, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure) or path)
+    result = silodp.run(federation=federation, metric="r2", **EXACT)
+    pictures.draw_history([result], tmp_path / "history.png")
+    (axes,) = drawn[0].axes
+    assert axes.get_ylabel() == style.metric_label("r2") == "test R² (higher is better)"
+    means = pd.DataFrame({"mean": [0.1, 0.9], "metric": "r2"})
+    style.scale_metric(axes, means)
+    assert axes.get_yscale() == "linear"
+    style.scale_metric(axes, means.assign(metric="mae"))
+    assert axes.get_yscale() == "log"
+
+
+def test_the_command_line_says_which_way_is_better(cli):
+    said = cli(
+        *("run", "--data", "synthetic", "--silos", "2", "--method", "fedavg"),
+        *("--rounds", "2", "--epsilon", "inf", "--metric", "r2"),
+    )
+    assert "test r2 (higher is better)" in said.stdout
 
 
 def test_a_sweep_measures_it_and_takes_the_highest(tmp_path):

@@ -165,11 +165,15 @@ class Job:
         )
 
     def measure(self, params: Any, test: SiloRecords) -> Array:
-        """The metric of a model, on test records that are prepared for it."""
-        return metric_value(
+        """The metric of a model, on test records that are prepared for it.
+
+        Infinite where they have none: NaN is for models that diverged.
+        """
+        value = metric_value(
             *(self.model, self.metric, params, test.features, test.y, test.records),
             bound=self.metric_bound,
         )
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     @cached_property
     def parameters(self) -> int:

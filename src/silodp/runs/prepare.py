@@ -152,9 +152,7 @@ def prepare_loaded(
     if asked[0].select_score == "error" and not get_task(first.task).of_classes:
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(asked, first)
-    metric = metric_for(first.task, asked[0].metric)
-    if not asked[0].metric_share:  # else to refuse would tell of labels
-        _check_metric(metric, federations)
+    metric_for(first.task, asked[0].metric)  # refused, if it is not for the task
     of_silos = [options_of_silos(one, method, first.names) for one in asked]
     check_choice(asked, method, model, of_silos, of_federation or first.names)
     reporter.stage("calibrating noise")
@@ -246,17 +244,20 @@ def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> 
         )
 
 
-def _check_metric(metric: Metric, federations: Sequence[Federation]) -> None:
-    """Refuses a metric that no silo has: what a run costs would be paid for nothing."""
-    for federation in federations:
-        # Of a site that promised to answer, nothing of its labels may be told.
-        if federation.may_be_empty:
-            continue
-        if not metric.where_known([federation]).any():
-            raise SilodpError(
-                f"--metric {metric.name}: it needs {metric.needs} in a silo, and no silo has them: "
-                "leave it out, or give larger test parts (--test-fraction)."
-            )
+def check_measurable(prepared: Prepared) -> None:
+    """Refuses a metric that no silo has: what a run costs would be paid for nothing.
+
+    Not for sites, which have promised to answer: to refuse would tell of their labels. Nor for a
+    metric with noise, which every silo releases.
+    """
+    metric = prepared.metric
+    if prepared.asked[0].metric_share:
+        return
+    if not metric.where_known(prepared.federations).any(axis=1).all():
+        raise SilodpError(
+            f"--metric {metric.name}: it needs {metric.needs} in a silo, and no silo has them: "
+            "leave it out, or give larger test parts (--test-fraction)."
+        )
 
 
 def _plans_of_all(

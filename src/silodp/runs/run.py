@@ -23,7 +23,15 @@ from silodp.models.model import Model
 from silodp.results.result import FROM_PYTHON, Result
 from silodp.runs.accounts import ledgers_of, refuse_early
 from silodp.runs.baselines import forget_baselines, train_baselines
-from silodp.runs.prepare import Data, Prepared, grid, load, prepare, prepare_loaded
+from silodp.runs.prepare import (
+    Data,
+    Prepared,
+    check_measurable,
+    grid,
+    load,
+    prepare,
+    prepare_loaded,
+)
 from silodp.runs.run_folder import RunFolder
 from silodp.runs.run_results import check_finite, result_of
 from silodp.runs.training_run import TrainingRun, Watch
@@ -116,6 +124,7 @@ def plan(
     if federation is None:
         refuse_early(asked[0])
     prepared = prepare(asked, federation, custom_model, reporter)
+    check_measurable(prepared)
     ledgers = ledgers_of(prepared)
     if ledgers is not None:
         ledgers.check()
@@ -175,6 +184,7 @@ def train(
     programs: Programs | None = None,
 ) -> TrainingRun:
     """Trains all that was prepared; who calls it closes the run once the results are kept."""
+    check_measurable(prepared)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:

@@ -55,7 +55,7 @@ def result_of(
     """
     asked, federation = prepared.asked[number], federations[0]
     plans, policies = prepared.plans[number], prepared.policies[number]
-    has_value = where_measured(prepared, federations)
+    has_value = where_measured(prepared, federations, noisy_metric)
     overall = over_silos(by_silo, federations, has_value)
     return Result(
         data=federation.name,
@@ -98,12 +98,14 @@ def check_finite(result: Result) -> None:
             )
 
 
-def where_measured(prepared: Prepared, federations: Sequence[Federation]) -> np.ndarray:
+def where_measured(
+    prepared: Prepared, federations: Sequence[Federation], noisy: bool
+) -> np.ndarray:
     """[seeds, silos]: which silos have the metric at all, by their test records.
 
     One with noise is released by every silo: to leave one out would tell of its records.
     """
-    if prepared.asked[0].metric_share:
+    if noisy:
         return np.ones((len(federations), len(federations[0].silos)), bool)
     return prepared.metric.where_known(federations)
 
@@ -113,27 +115,30 @@ def over_silos(
 ) -> np.ndarray:
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records.
 
-    Silos that have none [seeds, silos] are left out; NaN if no silo has it.
+    Silos that have none [seeds, silos] are left out; NaN if no silo has it, or a model diverged.
     """
     # As far as they are public: these weights are part of what is shown.
     counts = np.stack([one.public_test_counts for one in federations]) * has_value
     totals = counts.sum(axis=1, keepdims=True)
     weights = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
-    return (np.where(has_value, by_silo, 0.0) * weights).sum(axis=-1)
+    # A model that diverged is told of, be it measured or not.
+    return (np.where(has_value | np.isnan(by_silo), by_silo, 0.0) * weights).sum(axis=-1)
 
 
 def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, Any]:
     """Over the seeds in which the silo has the metric; None stands for those in which it has not.
 
-    NaN is another thing: the metric of a model that diverged.
+    NaN is another thing: the metric of a model that diverged, whether it could be measured or not.
     """
-    if has_value.all():
+    known = has_value | np.isnan(per_seed)
+    if known.all():
         return summary(per_seed)
-    if not has_value.any():
+    if not known.any():
         return {"mean": None, "std": None, "per_seed": [None] * len(per_seed)}
-    known = summary(per_seed[has_value])
-    told = iter(known["per_seed"])
-    return known | {"per_seed": [next(told) if has else None for has in has_value]}
+    values = [
+        float(value) if is_known else None for value, is_known in zip(per_seed, known, strict=True)
+    ]
+    return summary(per_seed[known]) | {"per_seed": values}
 
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:

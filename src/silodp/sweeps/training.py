@@ -100,9 +100,8 @@ def _rows(
         name: getattr(asked, name) for name in columns if name not in METHOD_OPTIONS or name in has
     }
     federations = prepared.federations
-    values = over_silos(
-        metrics_of(prepared, training, number), federations, where_measured(prepared, federations)
-    )
+    has_value = where_measured(prepared, federations, noisy=asked.metric_share > 0)
+    values = over_silos(metrics_of(prepared, training, number), federations, has_value)
     rounds = training.execution.rounds
     shown = range(len(rounds)) if history else [len(rounds) - 1]
     return [

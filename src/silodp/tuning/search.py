@@ -149,4 +149,5 @@ def overall_of(
 ) -> np.ndarray:
     """The test metric of all silos' models together: [seeds]."""
     by_silo = evaluated(job, models, federations)
-    return over_silos(by_silo, federations, where_measured(prepared, federations))
+    has_value = where_measured(prepared, federations, noisy=False)
+    return over_silos(by_silo, federations, has_value)

@@ -297,7 +297,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
-    if not get_task(target.task).of_classes and target.range is None:
+    if get_task(target.task).is_scaled and target.range is None:
         if preprocess == "bounds":
             raise SilodpError(
                 f"The preprocessing 'bounds' needs the range of the target {target.name!r}: "

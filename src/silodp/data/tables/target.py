@@ -52,21 +52,29 @@ class Target:
 
     def scaled(self, y: np.ndarray) -> np.ndarray:
         """Numbers in the target's own units as a model learns them."""
+        if not get_task(self.task).is_scaled:
+            return y if self.range is None else np.clip(y, *self.range)
         if self.range is not None:
             return bounds_to_unit(y, *self.range)
-        low, high = self.spread or (0.0, 1.0)
+        low, high = self._ends
         # Those of test records may lie outside; clipping them would flatter the model.
         return (y - low) / (high - low)
 
     @property
+    def _ends(self) -> tuple[float, float]:
+        """What a model's 0 and 1 are, in the target's own units."""
+        known = self.range or self.spread
+        return known if known and get_task(self.task).is_scaled else (0.0, 1.0)
+
+    @property
     def lowest(self) -> float:
         """What a model's 0 is, in the target's own units."""
-        return (self.range or self.spread or (0.0, 1.0))[0]
+        return self._ends[0]
 
     @property
     def unit(self) -> float:
         """How much of the target's own units a model's 1 is."""
-        low, high = self.range or self.spread or (0.0, 1.0)
+        low, high = self._ends
         return high - low
 
     def in_own_units(self, outputs: np.ndarray) -> np.ndarray:

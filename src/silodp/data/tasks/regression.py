@@ -20,6 +20,7 @@ class Regression(Task):
     model = "linear"
     lr = 0.05
     metric = "mse"
+    is_scaled = True
 
     def suits(self, distinct: np.ndarray) -> bool:
         """Any numbers, unless another task says that it is meant."""

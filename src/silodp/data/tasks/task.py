@@ -52,6 +52,7 @@ class Task(ABC):
       schema_key: what a schema's [target] calls that knowledge.
       select_score: what selections go by unless asked otherwise.
       of_classes: whether labels stand for the classes of a list.
+      is_scaled: whether a target's range is scaled to 0..1 before it is learned.
       label_dtype: of labels, as models take them.
       label_shape: of one record's label.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
@@ -65,6 +66,7 @@ class Task(ABC):
     schema_key: ClassVar[str] = "range"
     select_score: ClassVar[SelectScore] = "loss"
     of_classes: ClassVar[bool] = False
+    is_scaled: ClassVar[bool] = False
     label_dtype: ClassVar[type[np.generic]] = np.float32
     label_shape: ClassVar[tuple[int, ...]] = ()
     ball_radius: ClassVar[float] = 0.5

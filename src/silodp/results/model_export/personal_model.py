@@ -52,7 +52,8 @@ class Score(NamedTuple):
     """How good predictions are.
 
     Attributes:
-      metric: that of the run's result: by its name, and of the target as it was scaled.
+      metric: that of the run's result, by its name; the task's usual one where these records have
+        no such metric. Of numbers it is that of the target as it was scaled.
       value: of it.
       records: that have a target.
       error: root mean squared error in the target's own units; None of classes.
@@ -127,21 +128,23 @@ class PersonalModel:
         if not len(known):
             return None
         y = target.encode(self.about.silo, values.iloc[known])
-        task, metric, outputs = get_task(self.about.task), self._metric(), said.outputs[known]
+        task, outputs = get_task(self.about.task), said.outputs[known]
         y = y.astype(task.label_dtype)
+        metric = self._metric(y)
         there = jnp.ones(len(known), bool)
         value = float(metric.value(task, jnp.asarray(outputs), jnp.asarray(y), there))
         error = task.typical_error(outputs, y)
         own = None if error is None else error * target.unit
         return Score(metric.name, value, len(known), own)
 
-    def _metric(self) -> Metric:
-        """The one that the card tells of, if it is known here and for the task."""
-        told = self.card.get("test")
-        named = told.get("metric") if isinstance(told, dict) else None
-        usual = metric_for(self.about.task)
-        fitting = (metric for metric in METRICS.values() if self.about.task in metric.tasks)
-        return next((metric for metric in fitting if metric.name == named), usual)
+    def _metric(self, y: np.ndarray) -> Metric:
+        """The card's, if it is one for the task and these labels have it; else the task's usual."""
+        test = self.card.get("test")
+        named = test.get("metric") if isinstance(test, dict) else None
+        for metric in METRICS.values():
+            if metric.name == named and self.about.task in metric.tasks and metric.has_value(y):
+                return metric
+        return metric_for(self.about.task)
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         """The columns that the model sees, and the rows in which none of them is missing."""
