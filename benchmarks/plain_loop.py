@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from silodp import Federation
-from silodp.models.model import hinge_loss, softmax_loss, squared_loss
+from silodp.models.losses import hinge_loss, softmax_loss, squared_loss
 from silodp.privacy.mechanisms.sampling import slots_for
 
 LOSSES = {"linear": squared_loss, "svm": hinge_loss}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from silodp import Federation, Records, Silo, SilodpError
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data.registry import DataOptions, find_file, resolve
 
 SEEDS = 5
@@ -139,7 +139,7 @@ def _school_shaped(seed: int, silos: int = 139) -> Federation:
     return made_up("school-shaped", counts, 28, "regression", seed)
 
 
-def made_up(name: str, counts: np.ndarray, features: int, task: Task, seed: int) -> Federation:
+def made_up(name: str, counts: np.ndarray, features: int, task: TaskName, seed: int) -> Federation:
     """Silos whose linear models scatter around a common one; `counts` are training records."""
     rng = np.random.default_rng(seed)
     common = rng.normal(size=features)

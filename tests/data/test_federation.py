@@ -22,12 +22,10 @@ def test_what_a_federation_knows():
     federation = small(sizes=(40, 70))
     assert federation.names == ("silo 0", "silo 1")
     assert federation.input_shape == (4,)
-    assert federation.metric == "mse"
     assert federation.train_counts.tolist() == [40, 70]
     assert federation.test_counts.tolist() == [20, 20]
     assert federation.silos[0].train.x.dtype == np.float32
     assert small("multiclass").silos[0].train.y.dtype == np.int32
-    assert small("binary").metric == "accuracy"
 
 
 @settings(max_examples=30, deadline=None)

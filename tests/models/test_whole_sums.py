@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.data.federation import Records
-from silodp.models import model as models
-from silodp.models import steady
+from silodp.models import losses, steady
 from silodp.models.model import custom_model, get_model
 from silodp.models.subjects import blocks_of, by_subject
 from silodp.models.whole_sums import CLIP_SLACK
@@ -306,23 +305,23 @@ def test_a_large_sum_moves_by_no_more_than_the_clip(n):
         assert np.linalg.norm(moved) >= CLIP * 0.99
 
 
-@pytest.mark.parametrize("loss", [models.squared_loss, models.hinge_loss, models.logistic_loss])
+@pytest.mark.parametrize("loss", [losses.squared_loss, losses.hinge_loss, losses.logistic_loss])
 def test_residuals_are_the_derivatives_of_losses(loss):
     outputs = jnp.linspace(-40, 40, 801)
     for y in (-1.0, 1.0):
         label = jnp.full(801, y)
         exact = jax.vmap(jax.grad(loss))(outputs, label)
         smooth = jnp.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
-        found = models.RESIDUAL_OF[loss](outputs, label)
+        found = losses.RESIDUAL_OF[loss](outputs, label)
         np.testing.assert_allclose(found[smooth], exact[smooth], atol=1e-5)
 
 
 def test_the_softmax_residual_is_the_derivative():
     outputs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 5)) * 6)
     y = jnp.arange(50) % 5
-    exact = jax.grad(lambda out: models.softmax_loss(out, y).sum())(outputs)
+    exact = jax.grad(lambda out: losses.softmax_loss(out, y).sum())(outputs)
     np.testing.assert_allclose(
-        models.RESIDUAL_OF[models.softmax_loss](outputs, y), exact, atol=2e-5
+        losses.RESIDUAL_OF[losses.softmax_loss](outputs, y), exact, atol=2e-5
     )
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import made_up
 
+from silodp.base.text import percent
 from silodp.report.gains import gain, gains_by_silo
-from silodp.report.numbers import duration, of_hundred, percent, plus_minus
+from silodp.report.numbers import duration, of_hundred, plus_minus
 
 
 def test_gains_are_seed_by_seed():

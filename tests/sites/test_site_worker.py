@@ -70,6 +70,7 @@ def hostile(change):
         ({"batch_size": 1}, "training.batch_size is 1, not 16"),
         ({"method": "fedavg"}, "training.method is 'fedavg', not 'mrmtl'"),
         ({"metric_share": 0.5}, "training.metric_share is 0.5"),
+        ({"metric": "r2"}, "training.metric is 'r2', not None"),
     ],
 )
 def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words):

@@ -78,7 +78,7 @@ def test_a_run_has_the_same_name_in_every_sweep():
         ({"lam": ["a"]}, "lam is 'a', not of type float"),
         ({"lam": -1}, "--lam is -1.0"),
         ({"method": ["local", "nosuch"]}, "Method 'nosuch' is unknown"),
-        ({"seeds": [1, 2]}, "seeds is a list: give one number"),
+        ({"seeds": [1, 2]}, "seeds is a list: give one value"),
         ({"epsilon": [1, 0]}, "--epsilon is 0.0"),
         ({"ledger": "somewhere"}, "leave out ledger"),
         ({"grid": {"lam": 1}}, "write [[grid]]"),

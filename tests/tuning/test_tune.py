@@ -16,9 +16,10 @@ from sessions import free_session
 
 import silodp
 from silodp.base.progress import Reporter
+from silodp.data.tasks import get_task
 from silodp.engines import checkpoint, execution
 from silodp.methods import get_method
-from silodp.models.model import bounded_score
+from silodp.models.metrics import get_metric
 from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.accounting.events import EitherDpEvent, from_json, steps_of
 from silodp.privacy.ledger.storage import ledger_paths, read_path
@@ -146,7 +147,7 @@ def searched(metrics, drawn, noise, metric="mse", bound=1.0, count=50):
     names = tuple(f"s{k}" for k in range(silos))
     counts = {"test": range(count), "public_test_count": count, "most_tested": count}
     own = [SimpleNamespace(name=name, **counts) for name in names]
-    federation = SimpleNamespace(names=names, silos=own, metric=metric)
+    federation = SimpleNamespace(names=names, silos=own)
     training = SimpleNamespace(
         execution=SimpleNamespace(metrics=np.array([[metrics]])),
         settings=[None] * len(metrics),
@@ -154,7 +155,7 @@ def searched(metrics, drawn, noise, metric="mse", bound=1.0, count=50):
         secret=b"",
         session=free_session(1, names),
     )
-    prepared = SimpleNamespace(federations=[federation])
+    prepared = SimpleNamespace(federations=[federation], metric=get_metric(metric))
     job = SimpleNamespace(metric_bound=bound, rounds=1)
     return best_tries(prepared, job, training, drawn, [noise] * silos)[0].tolist()
 
@@ -179,8 +180,9 @@ def test_models_that_are_not_finite_are_the_worst():
 
 def test_a_score_record_moves_the_score_by_no_more_than_its_bound():
     outputs, y = jnp.array([0.5, math.nan, math.inf, 1e30, 0.0]), jnp.zeros(5)
-    assert bounded_score("regression", outputs, y, 1.0).tolist() == [0.25, 1, 1, 1, 0]
-    assert math.isnan(bounded_score("regression", outputs, y, math.inf)[1])
+    task, mse = get_task("regression"), get_metric("mse")
+    assert mse.bounded_share(task, outputs, y, 1.0).tolist() == [0.25, 1, 1, 1, 0]
+    assert math.isnan(mse.share(task, outputs, y)[1])
 
 
 def test_scores_have_the_planned_noise():

@@ -14,6 +14,7 @@ from silodp.base.text import numbered
 from silodp.config.options import RunOptions
 from silodp.data import registry as datasets
 from silodp.data.federation import Federation
+from silodp.data.tasks import USUAL_TASK
 from silodp.models.model import get_model
 from silodp.privacy.policy import Policy
 from silodp.runs.prepare import Data, check_unit, filled, load, policies_of
@@ -71,7 +72,7 @@ def silos_of_data(
 
 def silos_of_counts(asked: RunOptions, counts: dict[str, int], parameters: int | None) -> Advised:
     """Silos of which only the record counts are given."""
-    asked = filled(asked, datasets.defaults_of("regression"), None, "regression")
+    asked = filled(asked, datasets.defaults_of(USUAL_TASK), None, USUAL_TASK)
     names = tuple(counts)
     policies = policies_of(asked, names, by_subject=False)
     pairs = zip(counts.values(), policies, strict=True)

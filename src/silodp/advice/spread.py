@@ -13,7 +13,8 @@ import numpy as np
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.config.options import RunOptions
-from silodp.data.federation import Federation, PublicKnowledge, Records
+from silodp.data.federation import Federation
+from silodp.data.tasks import PublicKnowledge, get_task
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
 from silodp.privacy.mechanisms.statistics import (
     LABEL_SENSITIVITY,
@@ -54,7 +55,7 @@ def estimated_spread(
 
     With a ledger this is charged before any label is looked at, or refused.
     """
-    known = _public_labels(federation)
+    known, task = _public_labels(federation), get_task(federation.task)
     # Without its count, a silo's mean is off by an unknown factor, which would pass for tau.
     whom = [place for place, policy in enumerate(policies) if policy.count_is_public]
     if len(whom) < 2:
@@ -81,7 +82,7 @@ def estimated_spread(
         paid = session.pay(0, 1)
         moments = [
             noisy_label_moments(
-                _within_unit_ball(federation, silo.train),
+                task.in_unit_ball(silo.train.y, federation.num_classes),
                 count,
                 release.noise_multiplier,
                 session.random(paid, asked.first_seed, f"spread {silo.name}"),
@@ -100,7 +101,7 @@ def estimated_spread(
         np.array(counts),
         np.array(noise),
     )
-    unit = _unit(federation)
+    unit = task.ball_radius
     low, high = spread.tau_range or (math.nan, math.nan)
     return Spread(
         unit * spread.sigma, unit * spread.tau, (unit * low, unit * high), tuple(releases)
@@ -183,25 +184,11 @@ def _releases(
 
 def _public_labels(federation: Federation) -> PublicKnowledge:
     """What bounds the labels; refused where that is not public."""
-    known: PublicKnowledge = "label range" if federation.task == "regression" else "class list"
-    if known not in federation.declared:
-        remedy = "[target] range" if known == "label range" else "[target] classes"
+    task = get_task(federation.task)
+    if task.public not in federation.declared:
         raise SilodpError(
-            f"--estimate-epsilon: noise needs a public {known}, and these data declare none: "
-            f"declare it (a table's --schema, {remedy}), or give --sigma and --tau."
+            f"--estimate-epsilon: noise needs a public {task.public}, and these data declare none: "
+            f"declare it (a table's --schema, [target] {task.schema_key}), or give --sigma and "
+            "--tau."
         )
-    return known
-
-
-def _unit(federation: Federation) -> float:
-    """What the unit ball's radius is in units of the label: declared ranges are scaled to 0..1."""
-    return 0.5 if federation.task == "regression" else 1.0
-
-
-def _within_unit_ball(federation: Federation, records: Records) -> np.ndarray:
-    """Labels [records, outputs] as vectors of length up to 1; classes have a coordinate each."""
-    if federation.task == "regression":
-        return 2 * np.clip(records.y.astype(np.float64), 0, 1)[:, None] - 1
-    if federation.task == "binary":
-        return records.y[:, None]
-    return np.eye(federation.num_classes)[records.y]
+    return task.public

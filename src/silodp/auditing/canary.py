@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from silodp.data.federation import Federation, Records
+from silodp.data.tasks import get_task
 from silodp.models.model import Model
 from silodp.privacy.plan import SiloPlan
 
@@ -121,8 +122,8 @@ def _make_canary(
     lr: float,
     norm: float | None,
 ) -> Canary:
-    regression = federation.task == "regression"
-    wanted = norm or (REGRESSION_NORM if regression else CLASSIFIER_NORM * max(clip, 1.0))
+    of_classes = get_task(federation.task).of_classes
+    wanted = norm or (CLASSIFIER_NORM * max(clip, 1.0) if of_classes else REGRESSION_NORM)
     x = wanted * (_least_used(others.x) if model.linear else _checkered(federation.input_shape))
     if federation.feature_bound is not None:
         # As long as declared bounds allow.
@@ -132,7 +133,7 @@ def _make_canary(
     rarest, usual = labels[np.argmin(counts)], labels[::-1][np.argmax(counts[::-1])]
     if not model.linear:
         far = ABOVE_CLIP * max(1.0, clip)
-        return Canary(x, far, -far) if regression else Canary(x, rarest, usual)
+        return Canary(x, rarest, usual) if of_classes else Canary(x, far, -far)
 
     # What follows is about outputs: a weight vector along the canary moves its output most.
     row = np.append(x.ravel(), 1.0).astype(float)
@@ -141,7 +142,7 @@ def _make_canary(
     length = np.linalg.norm(row)
     moves = plan.noise_multiplier * np.sqrt(plan.steps) * REACH + plan.steps
     reach = moves * lr * clip / plan.batch * length  # of the canary's output in a pass
-    if regression:
+    if not of_classes:
         whole = PULL * clip * plan.records / plan.batch
         pulled = whole / max(_weight_along(others.x, x), whole) * length
         wrong = max(ABOVE_CLIP * clip / length, reach)
@@ -180,9 +181,6 @@ def _fit(others: Records, federation: Federation) -> np.ndarray:
     """The linear model (its last row the bias) that fits the records, by least squares."""
     flat = others.x.reshape(len(others), -1).astype(float)
     rows = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
-    if federation.task == "regression":
-        return np.linalg.lstsq(rows, others.y.astype(float))[0]
-    if federation.task == "binary":
-        return SURE * np.linalg.lstsq(rows, others.y.astype(float))[0]
-    targets = np.eye(federation.num_classes)[others.y]
-    return SURE * np.linalg.lstsq(rows, targets)[0]
+    task = get_task(federation.task)
+    fit = np.linalg.lstsq(rows, task.targets(others.y, federation.num_classes))[0]
+    return SURE * fit if task.of_classes else fit

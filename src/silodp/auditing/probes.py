@@ -24,12 +24,14 @@ from jax import Array
 
 from silodp.base import signals as interrupts
 from silodp.data.federation import Federation, Records, Silo
+from silodp.data.tasks.regression import TASK as REGRESSION
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_silos
 from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method, Start
+from silodp.models.metrics import metric_for
 from silodp.models.model import get_model
 from silodp.privacy.mechanisms.queries import Queries, Schedule
 from silodp.privacy.plan import SiloPlan
@@ -162,8 +164,9 @@ def plans_of(probe: Job, plans: Sequence[SiloPlan]) -> tuple[SiloPlan, ...]:
 
 def linear_job(job: Job, features: int) -> Job:
     """The job with linear regression in place of its model, on the engine's way for that model."""
-    model = get_model("linear", "regression", (features,))._replace(heavy=job.model.heavy)
-    return replace(job, model=model, subjects=False)
+    model = get_model(REGRESSION.model, REGRESSION.name, (features,))
+    model = model._replace(heavy=job.model.heavy)
+    return replace(job, model=model, metric=metric_for(model.task), subjects=False)
 
 
 def regression_silos(silos: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Federation:
@@ -171,7 +174,7 @@ def regression_silos(silos: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Fed
     return Federation(
         "probe",
         tuple(Silo(name, Records(x, y), Records(x[:1], y[:1])) for name, x, y in silos),
-        "regression",
+        REGRESSION.name,
     )
 
 

@@ -16,6 +16,7 @@ from silodp.auditing.checks import Check, exactly
 from silodp.auditing.noise_checks import noise_checks
 from silodp.auditing.probes import full_batch, read_sums
 from silodp.data.federation import Federation, Records, Silo
+from silodp.data.tasks import get_task
 from silodp.engines.job import Job
 from silodp.engines.layout import silo_lattice
 from silodp.models.whole_sums import CLIP_SLACK
@@ -25,7 +26,6 @@ from silodp.privacy.plan import SiloPlan
 _FEW_LIGHT, _FEW_HEAVY = 16, 4
 _AXES = 6
 _LENGTHS = (1.0, 1e3, 1e6)
-_FAR_LABEL = 1e4
 _STARTS = 2  # first models that are tried
 _PAIRS = 6  # of made-up units that are added both
 # In place of a plan's noise: far below a grain.
@@ -149,7 +149,7 @@ def _canaries(federation: Federation, base: Records) -> list[Records]:
     xs += [length * base.x[0] for length in _LENGTHS]
     if federation.feature_bound is not None:
         xs = [np.clip(x, -federation.feature_bound, federation.feature_bound) for x in xs]
-    labels = _labels(federation, base)
+    labels = get_task(federation.task).extreme_labels(federation.num_classes)
     most = 1 if base.subject is None else int(np.bincount(base.subject).max())
     return [
         Records(
@@ -160,11 +160,3 @@ def _canaries(federation: Federation, base: Records) -> list[Records]:
         for x in xs
         for label in labels
     ]
-
-
-def _labels(federation: Federation, base: Records) -> tuple[float, ...]:
-    if federation.task == "regression":
-        return _FAR_LABEL, -_FAR_LABEL
-    if federation.task == "binary":
-        return 1.0, -1.0
-    return 0, federation.num_classes - 1

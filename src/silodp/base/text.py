@@ -47,6 +47,12 @@ def in_cell(text: str) -> str:
     return f"'{text}" if risky else text
 
 
+def percent(share: float) -> str:
+    """Whole percents, or a digit more below ten."""
+    value = 100 * share
+    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
 def numbered(kind: str, number: int, count: int, least: int = 2) -> str:
     """A name for the one that comes after `number` others, of `count`: silo-01, silo-02, ..."""
     return f"{kind}-{number + 1:0{max(least, len(str(count)))}d}"

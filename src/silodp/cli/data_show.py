@@ -214,12 +214,15 @@ def _extent(least: int, most: int) -> str:
 
 def describe(federation: "Federation") -> dict[str, Any]:
     """A federation in plain values: what is in it, silo by silo."""
+    from silodp.data.tasks import get_task
+
+    task = get_task(federation.task)
     return {
         "name": federation.name,
         "task": federation.task,
-        "classes": 2 if federation.task == "binary" else federation.num_classes,
+        "classes": task.count_classes(federation.num_classes),
         "class_names": list(federation.class_names),
-        "metric": federation.metric,
+        "metric": task.metric,
         "features": list(federation.input_shape),
         "silos": [
             {
@@ -240,7 +243,9 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
     """Training labels: their range and mean, or how many there are of each class."""
     import numpy as np
 
-    if federation.task == "regression":
+    from silodp.data.tasks import get_task
+
+    if not get_task(federation.task).of_classes:
         y = records.y.astype(np.float64)
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
     labels, counts = np.unique(records.y, return_counts=True)

@@ -147,6 +147,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Does the whole on one machine: provisions, starts, trains, shows the table, and stops."""
+    from silodp.models.metrics import get_metric
     from silodp.sites.demo import run_demo
 
     with Live("", console=notes(True), transient=True) as live:
@@ -160,13 +161,15 @@ def demo(
     if as_json:
         print_json(rows)
         return
-    table = Table("site", "epsilon", "spent", "test error (mse)", "local training", "ledger")
+    metric = get_metric(rows[0]["metric"])
+    tested = f"test {metric.noun} ({metric.name})"
+    table = Table("site", "epsilon", "spent", tested, "local training", "ledger")
     for row in rows:
         table.add_row(
             safe(row["site"]),
             f"{row['epsilon']:g}",
             f"{row['spent']:.4g}",
-            f"{row['mse']:.5f}",
+            f"{row[metric.name]:.5f}",
             f"{row['local']:.5f}",
             row["ledger"],
         )

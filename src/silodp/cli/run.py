@@ -126,24 +126,26 @@ def note_unused(given: dict[str, Any], console: Console) -> None:
 
 def print_results(results: "list[Result]") -> None:
     """One row a result; below it, what was learned, and what epsilon does not cover."""
+    from silodp.models.metrics import get_metric
     from silodp.privacy.plan import NOT_PRIVATE
     from silodp.results.learned import sentences
 
     console = answers()
-    metric = results[0].metric
-    better = "lower" if metric == "mse" else "higher"
-    table = Table("method", f"test {metric} ({better} is better)", "range over silos", "epsilon")
-    digits = 5 if metric == "mse" else 4
+    metric = get_metric(results[0].metric)
+    table = Table("method", metric.heading, "range over silos", "epsilon")
+    digits = metric.digits
     for result in results:
-        means = [silo["mean"] for silo in result.per_silo]
+        means = [silo["mean"] for silo in result.per_silo if silo["mean"] is not None]
         spread = f"± {result.std:.{digits}f}" if len(result.test["per_seed"]) > 1 else "(one seed)"
         table.add_row(
             safe(describe(result)),
             f"{result.mean:.{digits}f} {spread}",
-            f"{min(means):.{digits}f} to {max(means):.{digits}f}",
+            f"{min(means):.{digits}f} to {max(means):.{digits}f}" if means else "",
             epsilon_text(result),
         )
     console.print(table)
+    if unmeasured := dict.fromkeys(silo for result in results for silo in result.unmeasured):
+        console.print(metric.missing_in([safe(silo) for silo in unmeasured]), soft_wrap=True)
     for result in filter(sentences, results):
         console.print(f"What {safe(result.method)} learned:")
         for sentence in sentences(result):

@@ -456,7 +456,7 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
             safe(one["job"]),
             safe(one["method"]),
             one["metric"],
-            "no test records" if test is None else f"{test:.5g}",
+            "no test records fit for it" if test is None else f"{test:.5g}",
             epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
             "" if one["rounds"] is None else f"{one['rounds']} of {one['of_rounds']} rounds",
             safe(one["model"]),

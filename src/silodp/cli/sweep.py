@@ -88,24 +88,23 @@ def sweep(
 
 def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
     """The best setting of each method, by what the sweep spans; and what epsilon leaves out."""
+    from silodp.models.metrics import get_metric
     from silodp.sweeps.best import TUNED, TUNING_NOTE
-    from silodp.sweeps.settings import LOWER_IS_BETTER, options_of
+    from silodp.sweeps.settings import options_of
 
     options = options_of(table)
     varies = {name for name in options if len(table[name].unique()) > 1}
     apart = [name for name in options if name in varies and name not in (*TUNED, "method")]
     tuned = [name for name in options if name in varies and name in TUNED]
-    for metric in dict.fromkeys(row["metric"] for row in best):
-        better = "lower" if LOWER_IS_BETTER[metric] else "higher"
-        title = f"test {metric} ({better} is better)"
-        shown = Table(*apart, "method", title, "best of", *tuned, box=box.SIMPLE_HEAD)
-        digits = 5 if metric == "mse" else 4
-        for row in (row for row in best if row["metric"] == metric):
+    for name in dict.fromkeys(row["metric"] for row in best):
+        metric = get_metric(name)
+        shown = Table(*apart, "method", metric.heading, "best of", *tuned, box=box.SIMPLE_HEAD)
+        for row in (row for row in best if row["metric"] == name):
             diverged = f", {row['diverged']} diverged" if row["diverged"] else ""
             shown.add_row(
                 *(_text(row[name]) for name in apart),
                 safe(row["method"]),
-                _mean(row, digits),
+                _mean(row, metric.digits),
                 f"{row['tried']}{diverged}",
                 *(_text(row[name]) for name in tuned),
             )

@@ -120,6 +120,8 @@ def _print(result: "Result") -> None:
 
 def _costs(result: "Result") -> Table:
     """The three ways to come by hyperparameters, at equal epsilon and at equal noise."""
+    from silodp.models.metrics import get_metric
+
     tuning = result.tuning
     assert tuning is not None
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
@@ -129,7 +131,7 @@ def _costs(result: "Result") -> Table:
         table.add_column(name, justify="right")
     trained = {name: found["mean"] for name, found in tuning.get("compared", {}).items()}
     trained["tuned"] = result.mean
-    digits = 5 if result.metric == "mse" else 4
+    digits = get_metric(result.metric).digits
     for cost in tuning["costs"]:
         for way, words in _WAYS.items():
             metric = f"{trained[way]:.{digits}f}" if way in trained else "(--compare)"

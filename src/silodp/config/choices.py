@@ -6,7 +6,9 @@ file imports nothing. What they stand for is where it is implemented.
 
 from typing import Literal
 
-Task = Literal["regression", "binary", "multiclass"]
+TaskName = Literal["regression", "binary", "multiclass"]
+MetricName = Literal["mse", "mae", "r2", "accuracy"]
+# Each is the name of a file: see `data.tasks` and `models.metrics`.
 
 Relation = Literal["add-remove", "replace-one"]
 """Which data sets are neighbours: one record more or less, or one record changed for another."""

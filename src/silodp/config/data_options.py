@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silodp.config.choices import Split, Task
+from silodp.config.choices import Split, TaskName
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DataOptions:
     density: float | None = None
     split: Split | None = None
     no_cache: bool | None = None
-    task: Task | None = None
+    task: TaskName | None = None
     silo_column: str | None = None
     subject_column: str | None = None
     id_column: str | None = None

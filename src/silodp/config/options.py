@@ -13,6 +13,7 @@ from silodp.config.choices import (
     Engine,
     Entropy,
     LifetimeFilter,
+    MetricName,
     Optimiser,
     Regulariser,
     Relation,
@@ -22,7 +23,7 @@ from silodp.config.choices import (
     ServerOptimiser,
     SmallSilos,
     Split,
-    Task,
+    TaskName,
     Weights,
 )
 
@@ -121,11 +122,15 @@ class RunOptions:
     statistics_share: float = _option(
         0.0, "Share of epsilon for a noisy mean and variance to standardise features with."
     )
+    metric: MetricName | None = _option(
+        None, f"What is measured on test records: {_listed(MetricName)}; else the task's own."
+    )
     metric_share: float = _option(
         0.0, "Share of epsilon for noisy test metrics; 0 leaves them exact and not private."
     )
     metric_bound: float = _option(
-        1.0, "Where a record's squared error is clipped in noisy metrics and trials' scores."
+        1.0,
+        "Where a record's error (squared for mse) is clipped in noisy metrics and trials' scores.",
     )
     entropy: Entropy | None = _option(
         None,
@@ -157,7 +162,7 @@ class RunOptions:
         "simulation", "simulation, or debug: slow, names the silo and stage that failed."
     )
     data_dir: Path | None = _option(None, "Folder with data files, looked into first.")
-    task: Task | None = _option(None, "Of a table: regression, binary or multiclass.")
+    task: TaskName | None = _option(None, f"Of a table: {_listed(TaskName)}.")
     silo_column: str | None = _option(None, "Column of a table that names a record's silo.")
     id_column: str | None = _option(
         None, "Column of a table that names a record for good: its coin in the split goes by that."
@@ -280,7 +285,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "server_optimiser": get_args(ServerOptimiser),
     "small_silos": get_args(SmallSilos),
     "engine": get_args(Engine),
-    "task": get_args(Task),
+    "metric": get_args(MetricName),
+    "task": get_args(TaskName),
     "split": get_args(Split),
 }
 

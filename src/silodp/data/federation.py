@@ -6,31 +6,22 @@ whole: finite numbers, one shape, labels that fit the task, no empty silo.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from silodp.base.errors import SilodpError
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
+from silodp.data.tasks import PublicKnowledge, get_task
 
 if TYPE_CHECKING:
     from silodp.data.preparation import Preparation
-
-Metric = Literal["mse", "accuracy"]
-PublicKnowledge = Literal["feature bounds", "label range", "class list"]
 
 BOUND_TOLERANCE = 1e-6
 
 # Larger ones have gradients beyond single precision, and no gradient that can be clipped.
 _LARGEST = 1e12
-
-METRIC_OF: dict[Task, Metric] = {
-    "regression": "mse",
-    "binary": "accuracy",
-    "multiclass": "accuracy",
-}
 
 
 @dataclass(frozen=True)
@@ -163,7 +154,7 @@ class Federation:
 
     name: str
     silos: tuple[Silo, ...]
-    task: Task
+    task: TaskName
     num_classes: int = 0
     uncovered: tuple[str, ...] = ()
     declared: tuple[PublicKnowledge, ...] = ()
@@ -185,20 +176,14 @@ class Federation:
         check_federation(self)
 
     @property
-    def metric(self) -> Metric:
-        """What is measured on test records: mean squared error or accuracy."""
-        return METRIC_OF[self.task]
-
-    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one record's features."""
         return self.silos[0].train.x.shape[1:]
 
     def class_name(self, label: float) -> str:
         """What a label of a classification stands for: the name of its class, else its number."""
-        number = int(label > 0) if self.task == "binary" else int(label)
-        if number < len(self.class_names):
-            return self.class_names[number]
+        if self.class_names:
+            return self.class_names[int(get_task(self.task).class_numbers(label))]
         return f"{label:g}"
 
     def decoded(self) -> "Federation":
@@ -259,10 +244,8 @@ def pixel_values(x, low: float, high: float):
     return low + (high - low) / 255 * x
 
 
-def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
-    """Features as float32 (pixels as uint8), labels as float32 or (multiclass) int32, subjects as
-    int32.
-    """
+def _in_own_types(silo: Silo, task: TaskName, pixels: bool) -> Silo:
+    """Features as float32 (pixels as uint8), labels in the task's own type, subjects as int32."""
 
     def convert(records: Records, part: str) -> Records:
         for field in ("x", "y"):
@@ -272,16 +255,7 @@ def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
                     f"Silo {silo.name!r}: {part} {field} has dtype {array.dtype}, which is not a "
                     "number: encode text and dates as numbers first."
                 )
-        y = np.asarray(records.y)
-        if task == "multiclass":
-            if y.dtype.kind == "f" and not np.array_equal(y, np.round(y)):
-                raise SilodpError(
-                    f"Silo {silo.name!r}: {part} y holds numbers that are not whole (or NaN), but "
-                    "the task is multiclass: give class numbers from 0."
-                )
-            y = y.astype(np.int32)
-        else:
-            y = y.astype(np.float32)
+        y = get_task(task).own_labels(f"Silo {silo.name!r}: {part}", np.asarray(records.y))
         subject = records.subject
         if subject is not None:
             subject = np.asarray(subject)
@@ -301,15 +275,7 @@ def _in_own_types(silo: Silo, task: Task, pixels: bool) -> Silo:
 
 def check_federation(federation: Federation) -> None:
     """Raises `SilodpError` naming the silo, the field and the remedy if anything does not fit."""
-    if federation.task not in get_args(Task):
-        raise SilodpError(
-            f"Task {federation.task!r} is unknown: choose one of {', '.join(get_args(Task))}."
-        )
-    if federation.task == "multiclass" and federation.num_classes < 2:
-        raise SilodpError(
-            f"Federation {federation.name!r}: num_classes is {federation.num_classes}, but a "
-            "multiclass task needs at least 2: declare the class list."
-        )
+    get_task(federation.task).check_num_classes(federation.name, federation.num_classes)
     if not federation.silos:
         raise SilodpError(
             f"Federation {federation.name!r} has no silo: give at least one with records."
@@ -356,7 +322,7 @@ def _check_public(federation: Federation) -> None:
             f"Federation {federation.name!r}: pixels are {pixels!r}: give what 0 and 255 stand "
             "for, the lower number first."
         )
-    classes = 2 if federation.task == "binary" else federation.num_classes
+    classes = get_task(federation.task).count_classes(federation.num_classes)
     if federation.class_names and len(federation.class_names) != classes:
         raise SilodpError(
             f"Federation {federation.name!r}: class_names has {len(federation.class_names)} names "
@@ -399,10 +365,12 @@ def _check_records(
     federation: Federation, silo: str, part: str, records: Records, may_be_empty: bool
 ) -> None:
     where = f"Silo {silo!r}: {part}"
-    if records.y.ndim != 1 or records.x.ndim < 2 or len(records.x) != len(records.y):
+    label = get_task(federation.task).label_shape
+    if records.y.shape[1:] != label or records.x.ndim < 2 or len(records.x) != len(records.y):
+        shape = ", ".join(["records", *map(str, label)])
         raise SilodpError(
             f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
-            "[records, features...] and y [records], with as many records."
+            f"[records, features...] and y [{shape}], with as many records."
         )
     if len(records) == 0 and not (may_be_empty or federation.may_be_empty):
         raise SilodpError(
@@ -449,22 +417,15 @@ def check_numbers(where: str, array: np.ndarray) -> None:
 
 
 def _check_classes(federation: Federation, silo: Silo) -> None:
-    if federation.task == "regression":
-        return
+    task = get_task(federation.task)
     for part, records in (("train", silo.train), ("test", silo.test)):
-        if federation.task == "binary":
-            strange: Sequence = sorted(set(np.unique(records.y).tolist()) - {-1.0, 1.0})
-            allowed = "-1 and +1"
-        else:
-            labels = np.unique(records.y)
-            strange = labels[(labels < 0) | (labels >= federation.num_classes)].tolist()
-            allowed = f"0 to {federation.num_classes - 1}"
-        if strange:
+        if strange := task.strange_labels(records.y, federation.num_classes):
             raise SilodpError(
-                f"Silo {silo.name!r}: {part} y holds the label {strange[0]:g}, but a "
-                f"{federation.task} task here takes {allowed}: encode the labels so."
+                f"Silo {silo.name!r}: {part} y holds the label {strange[0]:g}, but a {task.name} "
+                f"task here takes {task.allowed_labels(federation.num_classes)}: encode the "
+                "labels so."
             )
-    if len(np.unique(silo.train.y)) < 2 and not federation.may_be_empty:
+    if task.is_one_sided(silo.train.y) and not federation.may_be_empty:
         raise SilodpError(
             f"Silo {silo.name!r}: train y holds one class only ({silo.train.y[0]:g}): a classifier "
             "cannot be trained on it; leave the silo out or give it records of another class."

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from silodp.config.choices import Task
 from silodp.data.federation import Federation, Records, Silo
 from silodp.data.scaling import (
     bounds_to_symmetric,
@@ -19,6 +18,7 @@ from silodp.data.scaling import (
 )
 from silodp.data.tables.columns import Column, Encoder
 from silodp.data.tables.target import Target
+from silodp.data.tasks import get_task
 
 ScalingKind = Literal["none", "standardised", "bounds", "unit norm"]
 
@@ -124,7 +124,7 @@ def preparation_of(federation: Federation, silo: Silo) -> Preparation:
         target += "'"
     classes = federation.class_names
     if not classes or len(set(classes)) < len(classes):
-        classes = default_classes(federation.task, federation.num_classes)
+        classes = get_task(federation.task).class_names(federation.num_classes)
     # A federation's classes are public, unless it says that something was taken from records.
     declared = "class list" in federation.declared or not federation.uncovered
     return Preparation(
@@ -138,10 +138,3 @@ def preparation_of(federation: Federation, silo: Silo) -> Preparation:
 def default_names(count: int) -> tuple[str, ...]:
     """Of the columns of features that have no names."""
     return tuple(f"feature {place}" for place in range(count))
-
-
-def default_classes(task: Task, count: int) -> tuple[str, ...]:
-    """Of classes without names: their labels."""
-    if task == "binary":
-        return ("-1", "1")
-    return tuple(str(number) for number in range(count))

@@ -15,6 +15,7 @@ from silodp.data.sources import adni, cifar10, digits, gleam, mnist, school, syn
 from silodp.data.tables import table as tables
 from silodp.data.tables.files import ENDINGS
 from silodp.data.tables.table import defaults_of
+from silodp.data.tasks import USUAL_OF_IMAGES, USUAL_TASK
 
 __all__ = [
     "SOURCES",
@@ -52,8 +53,8 @@ def defaults_without_reading(name_or_path: str, options: DataOptions) -> Default
     if name_or_path in SOURCES:
         return SOURCES[name_or_path].with_options(options).defaults
     if _holds_images(Path(name_or_path).expanduser()):
-        return image_folders.defaults_of("multiclass", options)
-    return defaults_of(options.task or "regression")
+        return image_folders.defaults_of(USUAL_OF_IMAGES, options)
+    return defaults_of(options.task or USUAL_TASK)
 
 
 def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> DataSource:

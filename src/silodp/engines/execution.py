@@ -166,8 +166,10 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
+        known = job.metric.where_known(federations[part.seeds])
         state = _train(
-            simulation, number, len(parts), rounds, at, histories, place, session, reporter, shown
+            *(simulation, known, number, len(parts), rounds, at, histories),
+            *(place, session, reporter, shown),
         )
         metrics[:, part.seeds, part.settings] = histories[number]
         seconds["train"] += time.perf_counter() - start
@@ -224,6 +226,7 @@ def fingerprint(
 
 def _train(
     simulation: Simulation,
+    known: np.ndarray,
     number: int,
     parts: int,
     rounds: list[int],
@@ -234,7 +237,10 @@ def _train(
     reporter: Reporter,
     shown: Shown,
 ) -> Any:
-    """Trains one part, adding its history; returns the last state."""
+    """Trains one part, adding its history; returns the last state.
+
+    `known` [seeds, silos] are those that have the metric.
+    """
     state, done, evaluations = simulation.initial_state(), 0, []
     if at and number == at.chunk:
         state = simulation.placed(checkpoint.unflatten(at.state, state))
@@ -264,7 +270,7 @@ def _train(
                 done = stop
                 if done == evaluation:
                     evaluations.append(metric)
-                    latest = float(np.mean(metric))
+                    latest = _mean_of_known(metric, known)
                 shown.report(reporter, number * rounds[-1] + done, total, latest)
                 if interrupts.requested():
                     raise KeyboardInterrupt
@@ -276,6 +282,12 @@ def _train(
             raise
     histories.append(np.array(evaluations))
     return state
+
+
+def _mean_of_known(metric: np.ndarray, known: np.ndarray) -> float:
+    """Of [seeds, settings, silos], over the silos that have it [seeds, silos]; to be shown."""
+    values = metric[np.broadcast_to(known[:, None], metric.shape)]
+    return float(values.mean()) if values.size else math.nan
 
 
 def _debug(
@@ -292,13 +304,15 @@ def _debug(
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
+    known = job.metric.where_known(federations)
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     for number, (s, r) in enumerate(runs):
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
             metrics[rounds.index(done), s, r] = metric
             so_far, total = number * job.rounds + done, len(runs) * job.rounds
-            shown.report(reporter, so_far, total, float(metric.mean()))
+            latest = _mean_of_known(metric[None, None], known[s : s + 1])
+            shown.report(reporter, so_far, total, latest)
 
         kept[r].append(
             run_debug(job, seeds[s], federations[s], settings[r], rounds[0], session, report)

@@ -14,7 +14,8 @@ from jax import Array
 from silodp.config.choices import Optimiser, Regulariser, SelectMechanism, SelectScore
 from silodp.methods import MethodEntry
 from silodp.methods.base import Method, Start
-from silodp.models.model import Model, mean_score, with_error_as_loss
+from silodp.models.metrics import Metric, metric_for
+from silodp.models.model import Model, metric_value, with_error_as_loss
 from silodp.models.optimisers import OPTIMISERS
 from silodp.models.subjects import by_subject
 from silodp.privacy.mechanisms.queries import PassNoise, Schedule, SiloNoise, SiloRecords
@@ -55,7 +56,8 @@ class Job:
       select_mechanism: of private selections.
       select_score: what they go by.
       select_bound: the largest loss that counts in them.
-      metric_bound: the largest score of a test record that counts in the metric.
+      metric: what is measured on test records; by default the task's own.
+      metric_bound: the largest share of a test record that counts in the metric.
       pivot: whether the settings after the first are trials within the silos: they are told what
         the first one's server says, and send nothing.
       secret: what randomness comes from, with the seed, in a release; empty: an experiment, in
@@ -73,9 +75,14 @@ class Job:
     select_mechanism: SelectMechanism = "exponential"
     select_score: SelectScore = "loss"
     select_bound: float = 1.0
+    metric: Metric = None  # type: ignore[assignment]  # filled in below
     metric_bound: float = float("inf")
     pivot: bool = False
     secret: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self):
+        if self.metric is None:
+            object.__setattr__(self, "metric", metric_for(self.model.task))
 
     @property
     def release(self) -> bool:
@@ -99,12 +106,15 @@ class Job:
         Models and methods are known by what they are called; of methods that call themselves alike,
         by where they are written.
         """
-        named = ("model", "method", "weights", "secret")
+        named = ("model", "method", "weights", "metric", "secret")
         others = [repr(getattr(self, f.name)) for f in fields(self) if f.name not in named]
         build = self.method.build
         written = (getattr(build, "__module__", ""), getattr(build, "__qualname__", repr(build)))
         names = (self.model.name, self.parameters, self.method.summary, *written)
-        return (*names, *others, tuple(self.weights.tolist()), self.release)
+        # Only where it is not the task's own: checkpoints of earlier versions know no other.
+        usual = self.metric is metric_for(self.model.task)
+        measured = () if usual else (self.metric.name,)
+        return (*names, *others, *measured, tuple(self.weights.tolist()), self.release)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -154,11 +164,16 @@ class Job:
             self.release,
         )
 
-    def metric(self, params: Any, test: SiloRecords) -> Array:
-        """Of a model, on test records that are prepared for it."""
-        return mean_score(
-            self.model, params, test.features, test.y, test.records, self.metric_bound
+    def measure(self, params: Any, test: SiloRecords) -> Array:
+        """The metric of a model, on test records that are prepared for it.
+
+        Infinite where they have none: NaN is for models that diverged.
+        """
+        value = metric_value(
+            *(self.model, self.metric, params, test.features, test.y, test.records),
+            bound=self.metric_bound,
         )
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     @cached_property
     def parameters(self) -> int:

@@ -16,7 +16,6 @@ from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_data, group_silos, silo_lattice
 from silodp.methods.base import Method
-from silodp.models.model import mean_score
 from silodp.privacy.mechanisms.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
 from silodp.privacy.mechanisms.randomness import (
     PassRandomness,
@@ -139,9 +138,10 @@ def queries_of(
 
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
-    """The metric of a model on the silo's test records."""
+    """The metric of a model on the silo's test records; see `Job.measure`."""
     features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
-    return mean_score(job.model, params, features, y, jnp.int32(len(y)), job.metric_bound)
+    zero = jnp.int32(0)  # what sampling needs is not asked
+    return job.measure(params, SiloRecords(features, y, jnp.int32(len(y)), *(zero,) * 4))
 
 
 def message_like(job: Job, method: Method, state: Any, told: Any) -> Any:
@@ -238,7 +238,7 @@ class OneSilo:
         return self._personal(state, told)
 
     def metric(self, params: Any) -> float:
-        """Of a model, on the silo's test records; NaN if there is none."""
+        """Of a model, on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):
-            return float("nan")
+            return float("inf")
         return float(metric_of(self._job, self._silo, params))

@@ -171,8 +171,9 @@ class Simulation:
     ) -> tuple[State, np.ndarray]:
         """Trains rounds that are paid for; also gives the test metric [seeds, settings, silos].
 
-        The metric is NaN where a model is not finite, and everywhere if it is not asked for. The
-        memory of the given state is used for the new one: do not use it again.
+        The metric is NaN where a model is not finite, and everywhere if it is not asked for; it is
+        infinite where test records have none. The memory of the given state is used for the new
+        one: do not use it again.
         """
         start, stop = paid.first, paid.last
         at_once = stop - start if self._draws is None else self._draws.rounds
@@ -567,7 +568,7 @@ def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
 
     def of_run(params, test: SiloRecords):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()
-        return jnp.where(finite, job.metric(params, test), jnp.nan)
+        return jnp.where(finite, job.measure(params, test), jnp.nan)
 
     heavy = job.model.heavy
     by_setting = _over(of_run, (0, None), heavy)

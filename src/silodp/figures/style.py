@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from silodp.pictures.pictures import METRIC_NAMES
+from silodp.models.metrics import METRICS, get_metric
 
 _SHOWN = 2.5  # times the least error
 
@@ -22,7 +22,7 @@ def draw_band(axes: Axes, x: Sequence[float], points: pd.DataFrame, colour: str)
 
 def metric_label(metric: str) -> str:
     """Of an axis, with the direction that is better."""
-    return METRIC_NAMES.get(metric, f"test {metric}")
+    return get_metric(metric).label if metric in METRICS else f"test {metric}"
 
 
 def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
@@ -32,7 +32,7 @@ def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
     """
     means = points["mean"].to_numpy(float)
     means = means[np.isfinite(means)]
-    if not len(means) or points["metric"].iloc[0] != "mse":
+    if not len(means) or not get_metric(points["metric"].iloc[0]).by_ratio:
         return
     least, most = means.min(), means.max()
     if not 0 < 2 * least <= most:

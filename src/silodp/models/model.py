@@ -15,26 +15,23 @@ import numpy as np
 from jax import Array
 
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
+from silodp.data.tasks import get_task
 from silodp.models import convnet
 from silodp.models.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
+from silodp.models.losses import LINEAR_MODELS, LinearModel, Loss, usual_loss
+from silodp.models.metrics import MeanMetric, Metric
 from silodp.models.steady import steady_norm, tidy
 from silodp.models.whole_sums import (
-    Residual,
     WholeSum,
-    hinge_residual,
     in_a_loop,
     linear_whole_sum,
-    logistic_residual,
     one_by_one_whole_sum,
-    softmax_residual,
-    squared_residual,
 )
 
 Params = Any
 Features = Any
-Loss = Callable[[Array, Array], Array]
 LossOfOne = Callable[[Params, Features, Array], Array]
 
 
@@ -71,7 +68,7 @@ class Model(NamedTuple):
     """
 
     name: str
-    task: Task
+    task: TaskName
     init: Callable[[Array], Params]
     apply: Callable[[Params, Features], Array]
     loss: Loss
@@ -88,7 +85,7 @@ class Model(NamedTuple):
     @property
     def has_chances(self) -> bool:
         """Whether outputs are log-odds of classes: a support vector machine's are not."""
-        return self.task != "regression" and self.loss is LOSS_OF[self.task]
+        return get_task(self.task).of_classes and self.loss is usual_loss(self.task)
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -101,88 +98,38 @@ def _outputs(model: Model, params: Params, x: Array) -> Array:
     return model.apply(params, model.prepare(x))
 
 
-def squared_loss(outputs: Array, y: Array) -> Array:
-    """Half the squared error, as in the paper's code."""
-    return 0.5 * (outputs - y) ** 2
-
-
-def hinge_loss(outputs: Array, y: Array) -> Array:
-    """Of a linear support vector machine; labels are -1 and +1."""
-    return jax.nn.relu(1.0 - y * outputs)
-
-
-def logistic_loss(outputs: Array, y: Array) -> Array:
-    """Binary cross-entropy; labels are -1 and +1."""
-    return jax.nn.softplus(-y * outputs)
-
-
-def softmax_loss(outputs: Array, y: Array) -> Array:
-    """Cross-entropy over classes; labels are class numbers."""
-    picked = jnp.sum(outputs * jax.nn.one_hot(y, outputs.shape[-1]), axis=-1)
-    return jax.nn.logsumexp(outputs, axis=-1) - picked
-
-
-LOSS_OF: dict[Task, Loss] = {
-    "regression": squared_loss,
-    "binary": logistic_loss,
-    "multiclass": softmax_loss,
-}
-
-
-# As the sums of releases take them: the derivative of each loss by the outputs.
-RESIDUAL_OF: dict[Loss, Residual] = {
-    squared_loss: squared_residual,
-    hinge_loss: hinge_residual,
-    logistic_loss: logistic_residual,
-    softmax_loss: softmax_residual,
-}
-
-
-def score(task: Task, outputs: Array, y: Array) -> Array:
-    """What the metric averages: each record's squared error, or 1 where its class is right."""
-    if task == "regression":
-        return (outputs - y) ** 2
-    if task == "binary":
-        # An output of exactly 0 is a draw and counts as wrong for both classes.
-        return (outputs * y > 0).astype(jnp.float32)
-    return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
-
-
-def bounded_score(task: Task, outputs: Array, y: Array, bound: float) -> Array:
-    """The same, at most `bound`: what a record can add, whatever it and the model are.
-
-    An output that is not a number has the largest score, or one record would make the mean of all
-    of them not a number. Without a bound nothing is hidden.
-    """
-    scores = score(task, outputs, y)
-    return scores if math.isinf(bound) else jnp.fmin(scores, bound)
-
-
 # A released score is counted in so many steps, so that sums are exact whatever their order.
 SCORE_STEPS = 2**12
 # So many records' scores add up to what a 32-bit number holds.
 MOST_SCORED = 2**31 // SCORE_STEPS - 1
 
 
-def mean_score(
-    model: "Model", params: Params, features: Features, y: Array, records: Array, bound: float
+def metric_value(
+    model: Model,
+    metric: Metric,
+    params: Params,
+    features: Features,
+    y: Array,
+    records: Array,
+    bound: float,
 ) -> Array:
-    """The mean score of the first so many records; at most `bound` each, if that is finite.
+    """The metric of the first so many records; their shares are at most `bound`, if it is finite.
 
     With a bound it is to be released. Then no record may change another's share, not by a last bit:
     records go one at a time through one loop body, and shares are counted in whole steps.
     """
-    present = jnp.arange(len(y)) < records
+    task, present = get_task(model.task), jnp.arange(len(y)) < records
     if math.isinf(bound):
-        scores = score(model.task, model.apply(params, features), y)
-        return jnp.sum(jnp.where(present, scores, 0)) / records
+        return metric.value(task, model.apply(params, features), y, present)
+    if not isinstance(metric, MeanMetric):
+        raise TypeError(f"{metric.name} is no mean over records: its value cannot be bounded.")
 
-    largest = bound if model.task == "regression" else 1.0
+    largest = metric.largest(bound)
 
     def steps(record: tuple[Features, Array]) -> Array:
         alone = jax.tree.map(lambda a: a[None], record)
-        scores = bounded_score(model.task, model.apply(params, alone[0]), alone[1], largest)
-        return jnp.rint(scores[0] / largest * SCORE_STEPS).astype(jnp.int32)
+        shares = metric.bounded_share(task, model.apply(params, alone[0]), alone[1], largest)
+        return jnp.rint(shares[0] / largest * SCORE_STEPS).astype(jnp.int32)
 
     total = jnp.sum(jnp.where(present, jax.lax.map(steps, in_a_loop((features, y)))[: len(y)], 0))
     return total.astype(jnp.float32) / SCORE_STEPS * largest / records
@@ -190,7 +137,8 @@ def mean_score(
 
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
-    return model._replace(loss=lambda outputs, y: 1.0 - score(model.task, outputs, y))
+    right = get_task(model.task).right
+    return model._replace(loss=lambda outputs, y: 1.0 - right(outputs, y).astype(jnp.float32))
 
 
 def on_pixels(model: Model, low: float, high: float) -> Model:
@@ -241,11 +189,8 @@ def gradient_of_one(apply: Callable[[Params, Features], Array], loss: Loss) -> C
     return jax.grad(loss_of_one(apply, loss))
 
 
-def _linear(
-    name: str, task: Task, loss: Loss, input_shape: tuple[int, ...], num_classes: int
-) -> Model:
-    rows = math.prod(input_shape) + 1
-    shape = (rows, num_classes) if task == "multiclass" else (rows,)
+def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_classes: int) -> Model:
+    shape = (math.prod(input_shape) + 1, *get_task(kind.task).output_shape(num_classes))
 
     def prepare(x: Array) -> Features:
         flat = x.reshape(len(x), -1)
@@ -258,12 +203,12 @@ def _linear(
 
     return Model(
         name=name,
-        task=task,
+        task=kind.task,
         init=lambda key: jnp.zeros(shape, jnp.float32),
         apply=apply,
-        loss=loss,
-        clipped_sum=linear_clipped_sum(loss),
-        whole_sum=linear_whole_sum(RESIDUAL_OF[loss]),
+        loss=kind.loss,
+        clipped_sum=linear_clipped_sum(kind.loss),
+        whole_sum=linear_whole_sum(kind.residual),
         prepare=prepare,
         heavy=False,
         linear=True,
@@ -273,16 +218,19 @@ def _linear(
 
 
 def _convnet(
-    name: str, task: Task, kernel: int, input_shape: tuple[int, int, int], outputs: int
+    name: str, task: TaskName, kernel: int, input_shape: tuple[int, int, int], num_classes: int
 ) -> Model:
-    def apply(params: Params, x: Array) -> Array:
-        out = convnet.apply_convnet(params, x)
-        return out if task == "multiclass" else out[:, 0]
+    output_shape, loss = get_task(task).output_shape(num_classes), usual_loss(task)
+    outputs = math.prod(output_shape)
 
-    loss = LOSS_OF[task]
+    def shaped(columns: Array) -> Array:
+        return columns if output_shape else columns[:, 0]
+
+    def apply(params: Params, x: Array) -> Array:
+        return shaped(convnet.apply_convnet(params, x))
 
     def loss_of_columns(out: Array, y: Array) -> Array:
-        return loss(out if task == "multiclass" else out[:, 0], y)
+        return loss(shaped(out), y)
 
     slow = generic_clipped_sum(apply, loss)
 
@@ -308,34 +256,30 @@ def _convnet(
     )
 
 
-_LINEAR: dict[str, tuple[Task, Loss, str]] = {
-    "linear": ("regression", squared_loss, "linear regression"),
-    "svm": ("binary", hinge_loss, "linear support vector machine (hinge loss)"),
-    "logistic": ("binary", logistic_loss, "logistic regression"),
-    "softmax": ("multiclass", softmax_loss, "softmax (multinomial logistic) regression"),
-}
 _CONVNETS: dict[str, tuple[int, str]] = {
     "convnet": (3, "the paper's CIFAR/MNIST ConvNet: 3x3x32, pool, 3x3x64, pool, linear"),
     "convnet5": (5, "the paper's ADNI ConvNet: 5x5x32, pool, 5x5x64, pool, linear"),
 }
-MODELS: dict[str, str] = {name: about for name, (_, _, about) in _LINEAR.items()} | {
+MODELS: dict[str, str] = {name: kind.about for name, kind in LINEAR_MODELS.items()} | {
     name: about for name, (_, about) in _CONVNETS.items()
 }
 
 
-def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: int = 0) -> Model:
+def get_model(
+    name: str, task: TaskName, input_shape: tuple[int, ...], num_classes: int = 0
+) -> Model:
     """The built-in model of that name for a federation's task and input shape."""
-    if name in _LINEAR:
-        own_task, loss, about = _LINEAR[name]
-        if own_task != task:
-            fitting = [other for other, (t, _, _) in _LINEAR.items() if t == task]
+    if name in LINEAR_MODELS:
+        kind = LINEAR_MODELS[name]
+        if kind.task != task:
+            fitting = [other for other, own in LINEAR_MODELS.items() if own.task == task]
             raise SilodpError(
-                f"Model {name!r} ({about}) is for a {own_task} task, but the data are {task}: "
-                f"choose --model {' or '.join(fitting)}."
+                f"Model {name!r} ({kind.about}) is for a {kind.task} task, but the data are "
+                f"{task}: choose --model {' or '.join(fitting)}."
             )
-        return _linear(name, task, loss, input_shape, num_classes)
+        return _linear(name, kind, input_shape, num_classes)
     if name in _CONVNETS:
-        kernel, about = _CONVNETS[name]
+        kernel, _ = _CONVNETS[name]
         smallest = 3 * kernel + 1
         if len(input_shape) != 3 or min(input_shape[:2]) < smallest:
             raise SilodpError(
@@ -345,7 +289,7 @@ def get_model(name: str, task: Task, input_shape: tuple[int, ...], num_classes: 
             )
         height, width, channels = input_shape
         shape = (height, width, channels)
-        return _convnet(name, task, kernel, shape, max(num_classes, 1))
+        return _convnet(name, task, kernel, shape, num_classes)
     raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
 
 
@@ -357,7 +301,7 @@ def is_heavy(name: str) -> bool:
 def custom_model(
     init: Callable[[Array], Params],
     apply: Callable[[Params, Array], Array],
-    task: Task,
+    task: TaskName,
     *,
     loss: Loss | None = None,
     name: str = "custom",
@@ -388,13 +332,15 @@ def custom_model(
       'custom'
     """
 
+    single = not get_task(task).output_shape(num_classes=2)
+
     def one_column(params: Params, x: Array) -> Array:
         outputs = apply(params, x)
-        if task != "multiclass" and outputs.ndim == 2 and outputs.shape[1] == 1:
+        if single and outputs.ndim == 2 and outputs.shape[1] == 1:
             return outputs[:, 0]
         return outputs
 
-    chosen = loss or LOSS_OF[task]
+    chosen = loss or usual_loss(task)
     return Model(
         name=name,
         task=task,

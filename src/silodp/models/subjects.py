@@ -21,8 +21,8 @@ from jax import Array
 from silodp.base.errors import SilodpError
 from silodp.data.federation import Records
 from silodp.models.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
+from silodp.models.losses import RESIDUAL_OF
 from silodp.models.model import (
-    RESIDUAL_OF,
     Features,
     LossOfOne,
     Model,

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from silodp.base.text import in_picture
 from silodp.data.federation import Federation, Records, Silo
+from silodp.data.tasks import get_task
 from silodp.pictures.pictures import COLOURS, new_figure, save
 
 _MOST_NAMED = 45  # silos whose names have room under an axis
@@ -39,7 +40,7 @@ def draw_heterogeneity(federation: Federation, path: Path) -> Path:
         f"training and {test:,} test records"
     )
     _draw_sizes(federation, above)
-    if federation.task == "regression":
+    if not get_task(federation.task).of_classes:
         _draw_targets(federation, below)
     elif _number_of_classes(federation) == 2:
         _draw_two_classes(federation, below)
@@ -87,7 +88,7 @@ def _draw_targets(federation: Federation, axes: Axes) -> None:
 
 def _draw_two_classes(federation: Federation, axes: Axes) -> None:
     second = _class_shares(federation)[:, 1]
-    labels = (-1, 1) if federation.task == "binary" else (0, 1)
+    labels = get_task(federation.task).labels_of(np.arange(2))
     names = [in_picture(federation.class_name(label), 20) for label in labels]
     _columns(axes, 0, second, COLOURS[0], names[1])
     _columns(axes, second, np.ones(len(second)), "#f3d9a4", names[0])
@@ -141,17 +142,16 @@ def _extent(counts: np.ndarray) -> str:
 
 def _class_shares(federation: Federation) -> np.ndarray:
     """[silos, classes]: the share of each silo's training records that is of each class."""
-    classes = _number_of_classes(federation)
+    task, classes = get_task(federation.task), _number_of_classes(federation)
     shares = np.empty((len(federation.silos), classes))
     for row, silo in zip(shares, federation.silos, strict=True):
         y = silo.train.y
-        numbers = (y > 0).astype(int) if federation.task == "binary" else y
-        row[:] = np.bincount(numbers, minlength=classes) / len(y)
+        row[:] = np.bincount(task.class_numbers(y), minlength=classes) / len(y)
     return shares
 
 
 def _number_of_classes(federation: Federation) -> int:
-    return 2 if federation.task == "binary" else federation.num_classes
+    return get_task(federation.task).count_classes(federation.num_classes)
 
 
 def _name_silos(axes: Axes, names: Sequence[str], else_title: str = "silo, in order") -> None:
@@ -250,6 +250,6 @@ def _place_image(axes: Axes, image: np.ndarray, left: float, top: float) -> None
 
 
 def _label(federation: Federation, label: float) -> str:
-    if federation.task == "regression":
+    if not get_task(federation.task).of_classes:
         return f"{label:.2f}"
     return in_picture(federation.class_name(label), 12)

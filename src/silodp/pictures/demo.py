@@ -11,7 +11,8 @@ from pathlib import Path
 
 from silodp.base.files import write_file
 from silodp.base.progress import Reporter
-from silodp.pictures.pictures import COLOURS, METRIC_NAMES, new_figure, save
+from silodp.models.metrics import get_metric
+from silodp.pictures.pictures import COLOURS, new_figure, save
 from silodp.results.result import Result
 from silodp.runs.run import sweep
 
@@ -104,5 +105,5 @@ def draw_bump(
         axes.set(title=name, xlabel="lambda (to the right: federate more)")
         axes.margins(y=0.15)
     figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    all_axes[0].set_ylabel(METRIC_NAMES[panels[0][1][0].metric] + ", ± standard error")
+    all_axes[0].set_ylabel(f"{get_metric(panels[0][1][0].metric).label}, ± standard error")
     return save(figure, path)

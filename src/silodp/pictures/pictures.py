@@ -12,16 +12,13 @@ from matplotlib.figure import Figure
 
 from silodp.base.files import write_file
 from silodp.base.text import in_picture
+from silodp.models.metrics import get_metric
 from silodp.privacy.plan import SiloPlan
 from silodp.results.result import Result
 from silodp.runs.planning import by_budget, spending_curve
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-METRIC_NAMES = {
-    "mse": "test MSE (lower is better)",
-    "accuracy": "test accuracy (higher is better)",
-}
 
 
 def new_figure(
@@ -81,7 +78,7 @@ def draw_history(results: Sequence[Result], path: Path) -> Path:
         high = [m + s for m, s in zip(means, stds, strict=True)]
         axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     title = in_picture(results[0].data)
-    axes.set(xlabel="round", ylabel=METRIC_NAMES[results[0].metric], title=title)
+    axes.set(xlabel="round", ylabel=get_metric(results[0].metric).label, title=title)
     axes.legend(frameon=False)
     return save(figure, path)
 

@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from silodp.base.text import in_picture
-from silodp.pictures.pictures import COLOURS, METRIC_NAMES, new_figure, save
+from silodp.models.metrics import get_metric
+from silodp.pictures.pictures import COLOURS, new_figure, save
 from silodp.results.result import Result
 
 _WAYS = {"untuned": "untuned", "tuned": "tuned (this run)", "naive": "naive search"}
@@ -31,7 +32,7 @@ def draw_tuning(result: Result, path: Path) -> Path:
     if compared:
         trained = tuning["compared"] | {"tuned": result.test}
         _draw_ways(more[0], [""], {way: [trained[way]["mean"]] for way in _WAYS})
-        more[0].set(title="at equal epsilon", ylabel=METRIC_NAMES[result.metric])
+        more[0].set(title="at equal epsilon", ylabel=get_metric(result.metric).label)
     figure.legend(*noise.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.suptitle(f"{in_picture(result.data)}, {result.method}", fontsize=11)
     return save(figure, path)

@@ -6,11 +6,12 @@ from typing import Any
 
 from silodp.base.text import shown
 from silodp.figures.looks import Look, look_of
+from silodp.models.metrics import get_metric
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.drawing import name_of
-from silodp.report.gains import CHANCE, Gain, gains_by_silo, overall
+from silodp.report.gains import CHANCE, Gain, gains_by_silo, known_gains, overall
 from silodp.report.inputs import Run
-from silodp.report.numbers import budget, count, measured, percent, plus_minus, small
+from silodp.report.numbers import budget, count, measured, plus_minus, small
 from silodp.results.result import AT_SITES, Result
 from silodp.runs.baselines import BASELINES, NAMES
 
@@ -44,14 +45,20 @@ def headline(run: Run) -> str:
     result = run.result
     name = method_name(result)
     silos = len(result.per_silo)
+    if math.isnan(result.mean):
+        noun = get_metric(result.metric).noun
+        return f"{name} was trained over {count(silos, 'silo')}; their test records have no {noun}."
     if "local" not in run.baselines:
         value = plus_minus(result.mean, result.std, result.metric)
-        what = "error" if result.metric == "mse" else "accuracy"
+        what = get_metric(result.metric).noun
         return f"{name} reaches a test {what} of {value} over {count(silos, 'silo')}."
-    gains = gains_by_silo(result, run.baselines["local"])
+    gains = known_gains(gains_by_silo(result, run.baselines["local"]))
     better = sum(one.mean > 0 for one in gains)
     if silos == 1:
         return f"There is one silo alone: nobody to learn from, and nothing to gain by {name}."
+    silos = len(gains)  # those that can be compared
+    if not silos:
+        return f"No silo can tell whether {name} is better than training alone."
     if better == silos:
         return f"All {silos:,} silos do better with {name} than alone."
     if better == 0:
@@ -111,7 +118,7 @@ def missing_baselines(run: Run) -> str | None:
 
 def _of_all(run: Run) -> str:
     result = run.result
-    what = "error" if result.metric == "mse" else "accuracy"
+    what = get_metric(result.metric).noun
     own = plus_minus(result.mean, result.std, result.metric)
     told = []
     for method in BASELINES:
@@ -126,11 +133,8 @@ def how_much(found: Gain, metric: str) -> str:
     """Such as "12 % lower (better) than"."""
     if found.mean == 0:
         return "the same as"
-    if metric == "mse":
-        way = "lower (better)" if found.mean > 0 else "higher (worse)"
-        return f"{percent(abs(found.mean))} {way} than"
-    way = "higher (better)" if found.mean > 0 else "lower (worse)"
-    return f"{100 * abs(found.mean):.1f} points {way} than"
+    known = get_metric(metric)
+    return f"{known.size(found.mean)} {known.way(found.mean)} than"
 
 
 def _certainty(found: Gain, result: Result) -> str:
@@ -145,7 +149,9 @@ def _certainty(found: Gain, result: Result) -> str:
 
 
 def _of_silos(result: Result, other: Result, method: str) -> str:
-    gains = gains_by_silo(result, other)
+    gains = known_gains(gains_by_silo(result, other))
+    if not gains:
+        return f"Against {WHAT[method]}, no silo can be compared."
     better, worse = sum(g.mean > 0 for g in gains), sum(g.mean < 0 for g in gains)
     said = f"Against {WHAT[method]}, {count(better, 'silo gains', 'silos gain')} and {worse:,} lose"
     if math.isnan(gains[0].error):

@@ -4,14 +4,11 @@ import math
 from collections.abc import Sequence
 
 from silodp.figures.looks import Look
+from silodp.models.metrics import get_metric
 from silodp.report import drawing
 from silodp.report.drawing import Frame, Line, Scale, both_widths, svg
 from silodp.report.html import Html, tag
 
-METRIC_NAMES = {
-    "mse": "test error: mean squared error (lower is better)",
-    "accuracy": "test accuracy (higher is better)",
-}
 NO_PRIVACY = "no privacy"
 # Errors above so many times the least leave the drawing at its top: they would squeeze the rest.
 _MOST_OF_LEAST = 3.0
@@ -69,7 +66,9 @@ def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, al
         most = 8 if width == drawing.WIDE else 5
         x_ticks = [(tick, f"{tick:g}") for tick in frame.x.ticks(most)]
         drawn = [drawing.series(frame, n, line) for n, line in enumerate(lines)]
-        shape = drawing.axes(frame, x_label, METRIC_NAMES[metric], x_ticks, _y_ticks(frame, metric))
+        shape = drawing.axes(
+            frame, x_label, get_metric(metric).title, x_ticks, _y_ticks(frame, metric)
+        )
         return svg(width, frame.height, alt, shape, drawing.inside(frame, *drawn))
 
     several = any(p.std > 0 for line in lines for p in line.points)
@@ -100,7 +99,7 @@ def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> 
         ticks += [(beyond, NO_PRIVACY)] if math.inf in budgets else []
         drawn = [drawing.series(frame, n, line) for n, line in enumerate(lines)]
         label = "epsilon, the privacy budget (to the left: more private)"
-        shape = drawing.axes(frame, label, METRIC_NAMES[metric], ticks, _y_ticks(frame, metric))
+        shape = drawing.axes(frame, label, get_metric(metric).title, ticks, _y_ticks(frame, metric))
         return svg(width, frame.height, alt, shape, drawing.inside(frame, *drawn))
 
     several = any(p.std > 0 for line in lines for p in line.points)
@@ -136,9 +135,10 @@ def _range(lines: Sequence[Line], metric: str) -> tuple[float, float, bool]:
     points = [p for line in lines for p in line.points]
     low = min(p.y - p.std for p in points)
     high = max(p.y + p.std for p in points)
-    if metric == "accuracy":
-        pad = max(0.04 * (high - low), 0.005)
-        return max(0.0, low - pad), min(1.0, high + pad), False
+    known = get_metric(metric)
+    if not known.by_ratio:
+        pad, (least, most) = max(0.04 * (high - low), 0.005), known.limits
+        return max(least, low - pad), min(most, high + pad), False
     least = min(p.y for p in points)
     low = max(low, 0.5 * least)
     worst = max(min(p.y for p in line.points) for line in lines)
@@ -152,7 +152,4 @@ def _range(lines: Sequence[Line], metric: str) -> tuple[float, float, bool]:
 
 def _y_ticks(frame: Frame, metric: str) -> list[tuple[float, str]]:
     ticks = frame.y.ticks(6)
-    if metric == "accuracy":
-        step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
-        return [(tick, f"{100 * tick:.{0 if step >= 0.01 else 1}f} %") for tick in ticks]
-    return [(tick, f"{tick:.4g}") for tick in ticks]
+    return list(zip(ticks, get_metric(metric).ticks(ticks), strict=True))

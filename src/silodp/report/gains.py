@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
+from silodp.models.metrics import get_metric
 from silodp.results.result import Result
 
 CHANCE = 0.05  # with which what is no difference at all is called clear
@@ -18,7 +19,8 @@ class Gain:
     """Of one method over another.
 
     Attributes:
-      mean: of errors, the part that is gone; of accuracies, what was added. Above 0 is better.
+      mean: of errors, the part that is gone; of other metrics, what was added. Above 0 is better;
+        NaN where there is nothing to compare.
       error: its standard error over seeds; NaN with fewer than three.
       seeds: how many.
     """
@@ -36,18 +38,26 @@ class Gain:
         return abs(self.mean) > quantile * self.error
 
 
-def gain(own: Sequence[float], other: Sequence[float], metric: str) -> Gain:
-    """Seed by seed: both were trained and tested on the same records."""
+def gain(own: Sequence[float | None], other: Sequence[float | None], metric: str) -> Gain:
+    """Seed by seed: both were trained and tested on the same records.
+
+    None stands for a seed in which a silo has no such metric.
+    """
     own_values, others = np.array(own, float), np.array(other, float)
-    better = others - own_values if metric == "mse" else own_values - others
-    scale = float(others.mean()) if metric == "mse" else 1.0
-    if not scale > 0:  # the other has no error at all
-        scale = 1.0
-    mean = float(better.mean()) / scale
-    if len(better) < _LEAST_SEEDS:
-        return Gain(mean, math.nan, len(better))
-    error = float(better.std(ddof=1)) / math.sqrt(len(better)) / scale
-    return Gain(mean, error, len(better))
+    both = ~np.isnan(own_values) & ~np.isnan(others)
+    if not both.any():
+        return Gain(math.nan, math.nan, 0)
+    gained = get_metric(metric).gains(own_values[both], others[both])
+    mean = float(gained.mean())
+    if len(gained) < _LEAST_SEEDS:
+        return Gain(mean, math.nan, len(gained))
+    error = float(gained.std(ddof=1)) / math.sqrt(len(gained))
+    return Gain(mean, error, len(gained))
+
+
+def known_gains(gains: Sequence[Gain]) -> list[Gain]:
+    """Of the silos that can be compared."""
+    return [one for one in gains if not math.isnan(one.mean)]
 
 
 def gains_by_silo(own: Result, other: Result) -> list[Gain]:

@@ -36,6 +36,8 @@ def history_line(result: Result) -> Line:
     """The metric over rounds."""
     points = []
     for at in result.history:
+        if at["mean"] is None:
+            continue
         error = at["std"] / math.sqrt(len(at["per_seed"])) if at["per_seed"] else 0.0
         value = plus_minus(at["mean"], at["std"], result.metric)
         label = f"{method_name(result)}, round {at['round']:g}: {value}"

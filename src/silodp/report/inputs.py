@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
-from silodp.report.checks import LARGEST, METRICS, checked
+from silodp.models.metrics import METRICS, get_metric
+from silodp.report.checks import LARGEST, checked
 from silodp.results.result import RESULT_FILE, Result, read_result
 from silodp.runs.baselines import BASELINES, BASELINES_FOLDER, baselines_of
 from silodp.sweeps.table import TABLE_FILE
@@ -112,7 +113,8 @@ def with_baselines(runs: Sequence[Run]) -> list[Run]:
     told = []
     for run in runs:
         kept, sources = dict(run.baselines), dict(run.sources)
-        others = sorted(runs, key=lambda one: one.result.mean, reverse=run.result.metric != "mse")
+        metric = get_metric(run.result.metric)
+        others = sorted(runs, key=lambda one, m=metric: m.loss_like(one.result.mean))
         for other in others:
             method = other.result.method
             if method in BASELINES and method not in kept and comparable(run.result, other.result):
@@ -174,7 +176,7 @@ def _read_sweep(folder: Path) -> SweepTable:
 _ABOVE_0, _NUMBER_OR_NONE = "a number above 0", "a number"
 _COLUMNS = {
     "method": "the name of a method",
-    "metric": "mse or accuracy",
+    "metric": f"one of {', '.join(METRICS)}",
     "seed": "a whole number",
     "round": "a whole number",
     "value": _NUMBER_OR_NONE,

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import shown
+from silodp.base.text import percent, shown
 from silodp.privacy.ledger import account as spending
 from silodp.privacy.ledger.storage import Ledger, ledger_paths, read_path
 from silodp.privacy.ledger.words import about_in_words, in_words
 from silodp.report import meaning, tables
 from silodp.report.html import Html, joined, tag
-from silodp.report.numbers import budget, count, percent, small
+from silodp.report.numbers import budget, count, small
 from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 

@@ -2,29 +2,19 @@
 
 import math
 
+from silodp.models.metrics import get_metric
+
 MINUS = "\N{MINUS SIGN}"
 
 
 def measured(value: float | None, metric: str) -> str:
-    """A test metric: an error with three digits that count, a share in percent."""
-    if value is None or not math.isfinite(value):
-        return "not a number"
-    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3g}"
+    """A test metric, as the metric has it."""
+    return get_metric(metric).text(value)
 
 
-def plus_minus(mean: float, spread: float, metric: str) -> str:
+def plus_minus(mean: float | None, spread: float | None, metric: str) -> str:
     """With the spread over seeds, where there is one."""
-    if not spread > 0:
-        return measured(mean, metric)
-    if metric == "accuracy":
-        return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
-    return f"{measured(mean, metric)} ± {spread:.2g}"
-
-
-def percent(share: float) -> str:
-    """Whole percents, or a digit more below ten."""
-    value = 100 * share
-    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+    return get_metric(metric).plus_minus(mean, spread)
 
 
 def of_hundred(chance: float) -> str:

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import shown
+from silodp.base.text import percent, shown
 from silodp.report import silo_charts, tables
 from silodp.report.checks import CLUSTERS, NUMBER, fits
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
-from silodp.report.numbers import percent
 from silodp.report.tables import Cell, folded
 from silodp.results.learned import MOST_RELATED, in_order, is_summed_up, sentences
 from silodp.results.result import MODELS_FILE, RESULT_FILE, read_models

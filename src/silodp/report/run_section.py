@@ -1,8 +1,10 @@
 """The part of a report about one run: the answer, then what stands behind it."""
 
 import math
+from collections.abc import Sequence
 
 from silodp.base.text import shown
+from silodp.models.metrics import get_metric
 from silodp.report import answer
 from silodp.report.answer import WHAT, method_name
 from silodp.report.gains import Gain, overall
@@ -14,7 +16,6 @@ from silodp.report.numbers import (
     budget,
     count,
     measured,
-    percent,
 )
 from silodp.report.privacy_part import Left, privacy_part
 from silodp.report.relations import relations_of
@@ -22,6 +23,8 @@ from silodp.report.settings_part import settings_part
 from silodp.report.silos_part import silos_part
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
+
+_MOST_NAMED = 12  # silos in a sentence
 
 
 def run_section(run: Run, number: int, left: Left | None) -> Html:
@@ -65,7 +68,7 @@ def name_of_run(run: Run) -> str:
 
 def _tiles(run: Run) -> Html:
     result = run.result
-    what = "test error" if result.metric == "mse" else "test accuracy"
+    what = f"test {get_metric(result.metric).noun}"
     note = f"{answer.over_seeds(result)}, {method_name(result)}"
     tiles = [_tile(what, measured(result.mean, result.metric), note)]
     for method in BASELINES:
@@ -96,9 +99,9 @@ def _tile(name: str, value: str, note: str) -> Html:
 def _gain_words(found: Gain, result: Result) -> tuple[str, str]:
     if found.mean == 0:
         return "0", "the same"
-    sign = MINUS if (found.mean > 0) == (result.metric == "mse") else "+"
-    size = abs(found.mean)
-    value = f"{sign}{percent(size)}" if result.metric == "mse" else f"{sign}{100 * size:.1f} points"
+    metric = get_metric(result.metric)
+    sign = MINUS if (found.mean > 0) == (metric.better == "lower") else "+"
+    value = f"{sign}{metric.size(found.mean)}"
     way = "better" if found.mean > 0 else "worse"
     if math.isnan(found.error):
         return value, f"{way}, but too few seeds to tell"
@@ -111,6 +114,13 @@ def _proven(result: Result) -> str:
     if without := answer.without_privacy(result):
         return f"{count(without, 'silo has', 'silos have')} no privacy"
     return "an experiment: noise from seeds" if result.experiment else "proven"
+
+
+def listed_silos(names: Sequence[str]) -> list[str]:
+    """The first few of them, and how many more there are."""
+    told = [shown(name) for name in names[:_MOST_NAMED]]
+    more = len(names) - len(told)
+    return told + ([f"and {more:,} more"] if more else [])
 
 
 def _warnings(run: Run) -> Html | None:
@@ -132,6 +142,8 @@ def _warnings(run: Run) -> Html | None:
             "Test metrics carry noise that is paid for out of epsilon, and each record's error is "
             "bounded in them: they, and the gains worked out from them, are that uncertain."
         )
+    if result.unmeasured:
+        told.append(get_metric(result.metric).missing_in(listed_silos(result.unmeasured)))
     if result.tuning is not None:
         told.append(
             "Hyperparameters were tuned, and the tuning is part of epsilon: see the settings below."

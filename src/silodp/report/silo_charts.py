@@ -9,11 +9,12 @@ import numpy as np
 
 from silodp.base.text import shown
 from silodp.figures.looks import Look
+from silodp.models.metrics import get_metric
 from silodp.report import drawing
-from silodp.report.charts import METRIC_NAMES, figure, in_frame
+from silodp.report.charts import figure, in_frame
 from silodp.report.drawing import Frame, Scale, both_widths, svg, words
 from silodp.report.html import Html, joined, tag
-from silodp.report.numbers import measured, percent
+from silodp.report.numbers import measured
 
 MOST_ROWS = 40  # silos with a row and a name of their own
 _ROW = 26
@@ -42,7 +43,7 @@ def rows_of_dots(
     """A row a silo, with a mark for each method: how far they are apart is what a silo gained."""
     values = [dot.value for _, dots in rows for dot in dots]
     low, high = min(values), max(values)
-    log = metric == "mse" and 0 < 4 * low < high
+    log = get_metric(metric).by_ratio and 0 < 4 * low < high
     pad = 0.04 * (high - low)
     low, high = (low / 1.1, high * 1.1) if log else (low - pad, high + pad)
 
@@ -53,7 +54,7 @@ def rows_of_dots(
         y = Scale(0, len(rows), bottom, 26)
         frame = Frame(width, bottom + 44, x, y)
         ticks = [(t, measured(t, metric)) for t in x.ticks(7 if width == drawing.WIDE else 4)]
-        shape = [drawing.axes(frame, METRIC_NAMES[metric].split(":")[-1].strip(), "", ticks, [])]
+        shape = [drawing.axes(frame, get_metric(metric).brief, "", ticks, [])]
         groups: dict[int, list[Html]] = {}
         for number, (name, dots) in enumerate(rows):
             at = 26 + _ROW * (number + 0.5)
@@ -93,9 +94,10 @@ def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, al
                 f"M{x:.2f} {zero:.1f}V{y:.1f}h{max(0.85 * wide, 0.4):.2f}V{zero:.1f}z"
             )
             asked.append(drawing.point(x + wide / 2, y, label))
-        ticks = [(tick, _gain(tick, metric)) for tick in frame.y.ticks(5)]
-        said = "reduction of error" if metric == "mse" else "points of accuracy gained"
-        said += f" (bars are cut at {_gain(-1.0, metric)})" if values.min() < -1 else ""
+        known = get_metric(metric)
+        ticks = [(tick, known.gain_tick(tick)) for tick in frame.y.ticks(5)]
+        said = known.gained
+        said += f" (bars are cut at {known.gain_tick(-1.0)})" if values.min() < -1 else ""
         shape = drawing.axes(frame, "silos, the largest gain first", said, [], ticks)
         return svg(
             width,
@@ -239,10 +241,6 @@ def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, be
 
     # Without names it need not be drawn anew for another width: large pictures are kept once.
     return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
-
-
-def _gain(tick: float, metric: str) -> str:
-    return percent(tick) if metric == "mse" else f"{100 * tick:.0f}"
 
 
 def _name(name: str, width: int) -> str:

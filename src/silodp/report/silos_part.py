@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silodp.base.text import shown
-from silodp.report import answer, charts, silo_charts, tables
+from silodp.models.metrics import get_metric
+from silodp.report import answer, silo_charts, tables
 from silodp.report.answer import WHAT, method_name
 from silodp.report.drawing import colour_of
 from silodp.report.gains import Gain, gains_by_silo
@@ -15,7 +16,6 @@ from silodp.report.numbers import (
     MINUS,
     budget,
     measured,
-    percent,
     plus_minus,
 )
 from silodp.report.tables import Cell, folded
@@ -30,19 +30,21 @@ def silos_part(run: Run) -> Html:
     gains = {method: gains_by_silo(result, other) for method, other in others}
     drawn: list[Html] = []
     if len(result.per_silo) <= silo_charts.MOST_ROWS:
-        drawn.append(_dots(run, others, gains))
+        drawn += _dots(run, others, gains)
     else:
         for method, _ in others:
-            drawn.append(_sorted(result, method, gains[method]))
+            drawn += _sorted(result, method, gains[method])
     if not others and len(result.per_silo) > silo_charts.MOST_ROWS:
         bars = [
             silo_charts.Bar(
                 s["silo"], [(colour_of(answer.look(result)), s["mean"])], _silo_words(s, result)
             )
-            for s in sorted(result.per_silo, key=lambda s: s["mean"])
+            for s in sorted(_measured(result), key=lambda s: s["mean"])
         ]
-        said = charts.METRIC_NAMES[result.metric].split(":")[-1].strip()
-        drawn.append(silo_charts.bars_chart("Each silo's test metric", bars, said, _alt_silos(run)))
+        said = get_metric(result.metric).brief
+        if bars:
+            title = "Each silo's test metric"
+            drawn.append(silo_charts.bars_chart(title, bars, said, _alt_silos(run)))
     listed = _silo_table(run, others, gains)
     if len(result.per_silo) > silo_charts.MOST_ROWS:
         listed = folded(f"All {len(result.per_silo):,} silos as a table", listed)
@@ -62,9 +64,23 @@ def _ends(run: Run) -> Html | None:
     return tag("p", " ".join(said), class_="note")
 
 
-def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]) -> Html:
+def _measured(result: Result) -> list[dict[str, Any]]:
+    """The silos that have the metric."""
+    return [silo for silo in result.per_silo if silo["mean"] is not None]
+
+
+def _dots(
+    run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]
+) -> list[Html]:
     result = run.result
-    places = list(range(len(result.per_silo)))
+    every = (result, *(other for _, other in others))
+    places = [
+        place
+        for place in range(len(result.per_silo))
+        if all(one.per_silo[place]["mean"] is not None for one in every)
+    ]
+    if not places:
+        return []
     first = gains[others[0][0]] if others else None
     if first is not None:
         places.sort(key=lambda place: -first[place].mean)
@@ -80,12 +96,11 @@ def _dots(run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, li
         rows.append((result.per_silo[place]["silo"], dots))
     sorted_by = f", the largest gain over {WHAT[others[0][0]]} first" if others else ""
     title = f"Each silo's test metric{sorted_by}"
-    drawn = silo_charts.rows_of_dots(title, rows, result.metric, _alt_silos(run))
-    return drawn
+    return [silo_charts.rows_of_dots(title, rows, result.metric, _alt_silos(run))]
 
 
 def _alt_silos(run: Run) -> str:
-    means = [silo["mean"] for silo in run.result.per_silo]
+    means = [silo["mean"] for silo in _measured(run.result)]
     metric = run.result.metric
     said = f"Test metric of each silo, from {measured(min(means), metric)} to "
     return (
@@ -98,22 +113,31 @@ def _silo_words(silo: Mapping[str, Any], result: Result) -> str:
     return f"{shown(silo['silo'])}, {method_name(result)}: {value}"
 
 
-def _sorted(result: Result, method: str, gains: Sequence[Gain]) -> Html:
+def _sorted(result: Result, method: str, gains: Sequence[Gain]) -> list[Html]:
     told = [
         (found.mean, f"{shown(silo['silo'])}: {_gain_text(found, result.metric)}")
         for silo, found in zip(result.per_silo, gains, strict=True)
+        if not math.isnan(found.mean)
     ]
-    better = sum(found.mean > 0 for found in gains)
+    if not told:
+        return []
+    better = sum(gained > 0 for gained, _ in told)
     title = f"Gain of each silo over {WHAT[method]}"
-    alt = f"{title}: {better} of {len(gains)} silos gain. The table below has the numbers."
-    return silo_charts.sorted_gains(title, told, result.metric, alt)
+    alt = f"{title}: {better} of {len(told)} silos gain. The table below has the numbers."
+    return [silo_charts.sorted_gains(title, told, result.metric, alt)]
 
 
 def _gain_text(found: Gain, metric: str) -> str:
-    sign = "+" if found.mean >= 0 else MINUS
-    size = abs(found.mean)
-    said = f"{sign}{percent(size)}" if metric == "mse" else f"{sign}{100 * size:.1f} points"
+    if math.isnan(found.mean):
+        return ""
+    said = f"{'+' if found.mean >= 0 else MINUS}{get_metric(metric).size(found.mean)}"
     return said if math.isnan(found.error) or not found.clear else f"{said} (clear)"
+
+
+def _metric_cell(silo: Mapping[str, Any], result: Result) -> Cell:
+    if silo["mean"] is None:
+        return Cell("none", math.nan)
+    return Cell(plus_minus(silo["mean"], silo["std"], result.metric), silo["mean"])
 
 
 def _silo_table(
@@ -130,15 +154,14 @@ def _silo_table(
             silo["silo"],
             Cell("secret" if records is None else f"{records:,}", float(records or math.nan)),
             Cell(budget(privacy["epsilon"]), privacy["epsilon"]),
-            Cell(plus_minus(silo["mean"], silo["std"], result.metric), silo["mean"]),
+            _metric_cell(silo, result),
         ]
         for method, other in others:
             theirs, found = other.per_silo[place], gains[method][place]
-            row.append(
-                Cell(plus_minus(theirs["mean"], theirs["std"], other.metric), theirs["mean"])
-            )
+            row.append(_metric_cell(theirs, other))
             row.append(Cell(_gain_text(found, result.metric), found.mean))
         rows.append(row)
-    what = "error (a gain is a smaller one)" if result.metric == "mse" else "accuracy"
+    metric = get_metric(result.metric)
+    what = f"{metric.noun} (a gain is a smaller one)" if metric.better == "lower" else metric.noun
     caption = f"Each silo's test {what}: {answer.over_seeds(result)}, ± standard deviation"
     return tables.table(caption, columns, rows)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from silodp.base.text import shown
 from silodp.figures.looks import curve_name, in_order, look_of
+from silodp.models.metrics import get_metric
 from silodp.report import charts, tables
 from silodp.report.drawing import Line, Point, name_of
 from silodp.report.html import Html, joined, tag
@@ -30,7 +31,7 @@ class Settings:
         mean = row["mean"]
         if math.isnan(mean):
             return math.inf
-        return mean if self.metric == "mse" else -mean
+        return get_metric(self.metric).loss_like(mean)
 
     def best(self) -> dict[tuple[str, float], dict[str, Any]]:
         """The best row of each curve at each budget."""
@@ -192,8 +193,7 @@ def _winner(group: Settings, budgets: Sequence[float], best) -> str:
 
 def _best_at(epsilon: float, best, metric: str) -> tuple[str, Mapping[str, Any]]:
     here = [(curve, row) for (curve, at), row in best.items() if at == epsilon]
-    sign = 1 if metric == "mse" else -1
-    return min(here, key=lambda pair: sign * pair[1]["mean"])
+    return min(here, key=lambda pair: get_metric(metric).loss_like(pair[1]["mean"]))
 
 
 def _alt(group: Settings, budgets: Sequence[float], best) -> str:

@@ -48,10 +48,11 @@ class Result:
       data: name of the data.
       method: name of the method.
       options: everything that was asked for, defaults filled in.
-      metric: "mse" (lower is better) or "accuracy" (higher is better).
+      metric: the name of what was measured (see `models.metrics`).
       test: {"mean", "std", "per_seed"}: the metric over silos, weighted by their test records, at
         the last round; the standard deviation is over seeds.
-      per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}].
+      per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}]; None stands where
+        a silo's test records have no such metric.
       privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
         "accountant", "experiment", "proven", "unproven"}]: what each silo spent; an experiment's
         noise comes from a seed, so that it protects nobody and nothing of it is proven.
@@ -94,13 +95,18 @@ class Result:
 
     @property
     def mean(self) -> float:
-        """The test metric, the mean over seeds."""
-        return self.test["mean"]
+        """The test metric, the mean over seeds; NaN where there is none."""
+        return math.nan if self.test["mean"] is None else self.test["mean"]
 
     @property
     def std(self) -> float:
-        """The standard deviation over seeds."""
-        return self.test["std"]
+        """The standard deviation over seeds; likewise."""
+        return math.nan if self.test["std"] is None else self.test["std"]
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The silos whose test records have no such metric."""
+        return [silo["silo"] for silo in self.per_silo if silo["mean"] is None]
 
     @property
     def epsilons(self) -> list[float]:

@@ -15,6 +15,7 @@ from silodp.base.errors import SilodpError
 from silodp.base.values import plain
 from silodp.config.options import RunOptions
 from silodp.data import registry as datasets
+from silodp.data.tasks import USUAL_TASK
 from silodp.methods import get_method
 from silodp.models.model import is_heavy
 from silodp.privacy.ledger.account import Allowance
@@ -164,7 +165,7 @@ def refuse_early(asked: RunOptions) -> None:
     if not counts:
         return
     defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
-    asked = filled(asked, defaults, None, asked.task or "")
+    asked = filled(asked, defaults, None, asked.task or USUAL_TASK)
     by_subject = any(ledger.unit == "subject" for ledger in ledgers)
     try:
         policies = policies_of(asked, list(counts), by_subject)

@@ -15,9 +15,11 @@ from silodp.config.options import RunOptions
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
 from silodp.data.registry import Defaults
+from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
 from silodp.methods.server import SERVER_LR
+from silodp.models.metrics import Metric, mean_metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.privacy.accounting.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
@@ -59,6 +61,11 @@ class Prepared(NamedTuple):
     plans: list[tuple[SiloPlan, ...]]
     of_silos: list[OfSilos]
     warnings: list[str]
+
+    @property
+    def metric(self) -> Metric:
+        """What is measured on test records."""
+        return metric_for(self.federations[0].task, self.asked[0].metric)
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
         """The plans of a setting, had another accountant been asked for."""
@@ -147,9 +154,10 @@ def prepare_loaded(
         )
     if first.pixels is not None:
         model = on_pixels(model, *first.pixels)
-    if asked[0].select_score == "error" and first.task == "regression":
-        raise SilodpError("--select-score is 'error', but a regression has none: choose loss.")
+    if asked[0].select_score == "error" and not get_task(first.task).of_classes:
+        raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(asked, first)
+    metric_for(first.task, asked[0].metric)  # refused, if it is not for the task
     of_silos = [options_of_silos(one, method, first.names) for one in asked]
     check_choice(asked, method, model, of_silos, of_federation or first.names)
     reporter.stage("calibrating noise")
@@ -213,7 +221,7 @@ def filled(
         preprocess=asked.preprocess or defaults.preprocess,
         small_silos=asked.small_silos or defaults.small_silos,
         evaluate_every=min(asked.evaluate_every or usual, rounds),
-        select_score=asked.select_score or ("loss" if task == "regression" else "error"),
+        select_score=asked.select_score or get_task(task).select_score,
         entropy=asked.entropy or ("os" if asked.ledger else "seed"),
         server_lr=asked.server_lr or SERVER_LR[asked.server_optimiser],
         regulariser=asked.regulariser or get_method(asked.method).regulariser,
@@ -232,10 +240,28 @@ def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> 
             "--statistics-share: settings with other budgets would see other features: sweep one "
             "budget at a time."
         )
+    if one.metric_share:
+        mean_metric(metric_for(federation.task, one.metric), "--metric-share")
     if one.metric_share and federation.by_subject:
         raise SilodpError(
             "--metric-share: noisy metrics are priced by record, but here a subject may have "
             "several: leave it out, or protect records."
+        )
+
+
+def check_measurable(prepared: Prepared) -> None:
+    """Refuses a metric that no silo has: what a run costs would be paid for nothing.
+
+    Not for sites, which have promised to answer: to refuse would tell of their labels. Nor for a
+    metric with noise, which every silo releases.
+    """
+    metric = prepared.metric
+    if prepared.asked[0].metric_share:
+        return
+    if not metric.where_known(prepared.federations).any(axis=1).all():
+        raise SilodpError(
+            f"--metric {metric.name}: it needs {metric.needs} in a silo, and no silo has them: "
+            "leave it out, or give larger test parts (--test-fraction)."
         )
 
 

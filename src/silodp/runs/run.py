@@ -18,11 +18,20 @@ from silodp.base.progress_file import kept_progress
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.methods import get_method
+from silodp.models.metrics import mean_metric
 from silodp.models.model import Model
 from silodp.results.result import FROM_PYTHON, Result
 from silodp.runs.accounts import ledgers_of, refuse_early
 from silodp.runs.baselines import forget_baselines, train_baselines
-from silodp.runs.prepare import Data, Prepared, grid, load, prepare, prepare_loaded
+from silodp.runs.prepare import (
+    Data,
+    Prepared,
+    check_measurable,
+    grid,
+    load,
+    prepare,
+    prepare_loaded,
+)
 from silodp.runs.run_folder import RunFolder
 from silodp.runs.run_results import check_finite, result_of
 from silodp.runs.training_run import TrainingRun, Watch
@@ -133,6 +142,7 @@ def plan(
     if federation is None:
         refuse_early(asked[0])
     prepared = prepare(asked, federation, custom_model, reporter)
+    check_measurable(prepared)
     ledgers = ledgers_of(prepared)
     if ledgers is not None:
         ledgers.check()
@@ -192,6 +202,7 @@ def train(
     programs: Programs | None = None,
 ) -> TrainingRun:
     """Trains all that was prepared; who calls it closes the run once the results are kept."""
+    check_measurable(prepared)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:
@@ -229,6 +240,7 @@ def job_of(prepared: Prepared) -> Job:
         select_mechanism=asked.select_mechanism,
         select_score=asked.select_score or "loss",
         select_bound=asked.select_bound,
+        metric=prepared.metric,
         metric_bound=asked.metric_bound if asked.metric_share else math.inf,
     )
 
@@ -236,10 +248,10 @@ def job_of(prepared: Prepared) -> Job:
 def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
     exact = training.execution.metrics[:, :, number]
-    asked, federation = prepared.asked[number], prepared.federations[0]
+    asked = prepared.asked[number]
     if not asked.metric_share:
         return exact
-    largest = asked.metric_bound if federation.metric == "mse" else 1.0
+    largest = mean_metric(prepared.metric, "--metric-share").largest(asked.metric_bound)
     noisy, paid = np.empty_like(exact), training.session.pay(0, (asked.rounds or 0) + 1)
     for s, seed in enumerate(training.seeds):
         for k, plan in enumerate(prepared.plans[number]):

@@ -55,19 +55,20 @@ def result_of(
     """
     asked, federation = prepared.asked[number], federations[0]
     plans, policies = prepared.plans[number], prepared.policies[number]
-    overall = over_silos(by_silo, federations)
+    has_value = where_measured(prepared, federations, noisy_metric)
+    overall = over_silos(by_silo, federations, has_value)
     return Result(
         data=federation.name,
         method=asked.method,
         options=_described(prepared, number),
-        metric=federation.metric,
+        metric=prepared.metric.name,
         test=summary(overall[-1]),
         per_silo=[
             {
                 "silo": silo.name,
                 "records": silo.public_count if policy.count_is_public else None,
                 "test_records": silo.public_test_count if _shown(policy) else None,
-                **summary(by_silo[-1, :, place]),
+                **_summary_of_silo(by_silo[-1, :, place], has_value[:, place]),
             }
             for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
         ],
@@ -89,7 +90,7 @@ def result_of(
 def check_finite(result: Result) -> None:
     """Refuses a result with a model that is of no use."""
     for silo in result.per_silo:
-        if not math.isfinite(silo["mean"]):
+        if silo["mean"] is not None and not math.isfinite(silo["mean"]):
             raise SilodpError(
                 f"Silo {silo['silo']!r}: the model is not finite any more after training: lower "
                 f"--lr (it is {result.options['lr']}) or --lam, or use --regulariser proximal; "
@@ -97,11 +98,47 @@ def check_finite(result: Result) -> None:
             )
 
 
-def over_silos(by_silo: np.ndarray, federations: Sequence[Federation]) -> np.ndarray:
-    """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records."""
+def where_measured(
+    prepared: Prepared, federations: Sequence[Federation], noisy: bool
+) -> np.ndarray:
+    """[seeds, silos]: which silos have the metric at all, by their test records.
+
+    One with noise is released by every silo: to leave one out would tell of its records.
+    """
+    if noisy:
+        return np.ones((len(federations), len(federations[0].silos)), bool)
+    return prepared.metric.where_known(federations)
+
+
+def over_silos(
+    by_silo: np.ndarray, federations: Sequence[Federation], has_value: np.ndarray
+) -> np.ndarray:
+    """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records.
+
+    Silos that have none [seeds, silos] are left out; NaN if no silo has it, or a model diverged.
+    """
     # As far as they are public: these weights are part of what is shown.
-    counts = np.stack([one.public_test_counts for one in federations])  # [seeds, silos]
-    return (by_silo * (counts / counts.sum(axis=1, keepdims=True))).sum(axis=-1)
+    counts = np.stack([one.public_test_counts for one in federations]) * has_value
+    totals = counts.sum(axis=1, keepdims=True)
+    weights = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
+    # A model that diverged is told of, be it measured or not.
+    return (np.where(has_value | np.isnan(by_silo), by_silo, 0.0) * weights).sum(axis=-1)
+
+
+def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, Any]:
+    """Over the seeds in which the silo has the metric; None stands for those in which it has not.
+
+    NaN is another thing: the metric of a model that diverged, whether it could be measured or not.
+    """
+    known = has_value | np.isnan(per_seed)
+    if known.all():
+        return summary(per_seed)
+    if not known.any():
+        return {"mean": None, "std": None, "per_seed": [None] * len(per_seed)}
+    values = [
+        float(value) if is_known else None for value, is_known in zip(per_seed, known, strict=True)
+    ]
+    return summary(per_seed[known]) | {"per_seed": values}
 
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:

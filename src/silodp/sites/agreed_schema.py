@@ -19,18 +19,19 @@ subject) is left out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
 from silodp.base.documents import check_keys
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data.federation import Federation
 from silodp.data.source import DataOptions
 from silodp.data.tables.by_value import LARGEST
 from silodp.data.tables.schema import Schema, checked_schema
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
+from silodp.data.tasks import TASKS, get_task
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
@@ -63,7 +64,7 @@ class AgreedSchema:
     """
 
     target: str
-    task: Task
+    task: TaskName
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     target_range: tuple[float, float] | None = None
@@ -132,7 +133,7 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     )
     _check_features(where, declared, target, subject)
     _check_sizes(where, declared)
-    _check_target(where, declared, target, task)
+    get_task(task).check_agreed(where, target, declared.target_range, declared.classes)
     return AgreedSchema(
         target=target,
         task=task,
@@ -199,12 +200,12 @@ def _column(where: str, key: str, name: object) -> str:
     return name
 
 
-def _task(where: str, task: object) -> Task:
-    for known in get_args(Task):
+def _task(where: str, task: object) -> TaskName:
+    for known in TASKS:
         if task == known:
             return known
     told = "is missing" if task is None else f"is {task!r}"
-    raise SilodpError(f"{where}: task {told}: choose {one_of(str(task), get_args(Task))}.")
+    raise SilodpError(f"{where}: task {told}: choose {one_of(str(task), TASKS)}.")
 
 
 def _check_section(where: str, key: str, section: object) -> None:
@@ -264,23 +265,3 @@ def _check_sizes(where: str, declared: Schema) -> None:
                 f"{where}: {name}: {list(ends)!r} reaches beyond {LARGEST:.2g}, the largest number "
                 "that a model can hold: give a smaller range."
             )
-
-
-def _check_target(where: str, declared: Schema, target: str, task: Task) -> None:
-    if task == "regression":
-        if declared.target_range is None:
-            raise SilodpError(
-                f"{where}: the target {target!r} of a regression needs its range: declare "
-                "range = [low, high], and no classes."
-            )
-        return
-    if declared.classes is None:
-        raise SilodpError(
-            f"{where}: the target {target!r} of a {task} task needs its classes: declare "
-            'classes = ["no", "yes"] (all of them), and no range.'
-        )
-    if task == "binary" and len(declared.classes) != 2:
-        raise SilodpError(
-            f"{where}: the target {target!r} has {len(declared.classes)} classes, but the task is "
-            "binary: give two, or choose multiclass."
-        )

@@ -18,7 +18,7 @@ from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.policy import Policy
-from silodp.results.result import read_result
+from silodp.results.result import Result, read_result
 from silodp.runs.run import run
 from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation
@@ -118,12 +118,17 @@ def run_demo(
             "site": name,
             "epsilon": read_site(folder).policy.epsilon,
             "spent": site_status(folder)["spent"],
-            "mse": read_result(folder / RESULTS / job).mean,
+            **_tested(read_result(folder / RESULTS / job)),
             "local": local[name],
             "ledger": f"intact, {len(read_ledger(read_site(folder).ledger, name).entries)} entries",
         }
         for name, folder in folders.items()
     ]
+
+
+def _tested(result: Result) -> dict[str, Any]:
+    """What was measured at the site, under the metric's own name."""
+    return {"metric": result.metric, result.metric: result.mean}
 
 
 def fed_text(sites: Sequence[str], port: int, rounds: int) -> str:

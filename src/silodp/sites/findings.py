@@ -22,6 +22,7 @@ from silodp.data.tables.by_value import (
 from silodp.data.tables.columns import NO_LEVEL, Column
 from silodp.data.tables.files import values_of
 from silodp.data.tables.table import Table, table_of_frames, usable_rows
+from silodp.data.tasks import get_task
 from silodp.sites.agreed_schema import AgreedSchema, table_options
 from silodp.sites.site_data import DataAtSite, read_records
 
@@ -96,8 +97,9 @@ def check_parts(federation: Federation) -> None:
                 f"Site {silo.name!r} has no records left for {part}: give it more, or change "
                 "test_fraction in its site.toml."
             )
-    if federation.task != "regression" and len(np.unique(silo.train.y)) < 2:
-        place = int(max(0, silo.train.y[0]))
+    task = get_task(federation.task)
+    if task.is_one_sided(silo.train.y):
+        place = task.class_numbers(silo.train.y)[0]
         raise SilodpError(
             f"Site {silo.name!r}: its training records are of one class only "
             f"({federation.class_names[place]}): give it records of another."

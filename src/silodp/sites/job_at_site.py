@@ -28,6 +28,7 @@ from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
 from silodp.engines.job import Setting
 from silodp.engines.one_silo import OneSilo
+from silodp.models.metrics import mean_metric
 from silodp.privacy.ledger.account import Run, RunClosedError, account_of
 from silodp.privacy.ledger.charging import BudgetSpentError, run_of
 from silodp.privacy.ledger.storage import exists, read_ledger
@@ -445,7 +446,7 @@ class JobAtSite:
         released = None
         if asked.metric_share:
             paid = self._pay(self._job.rounds, self._job.rounds + 1)
-            largest = asked.metric_bound if self._federation.metric == "mse" else 1.0
+            largest = mean_metric(prepared.metric, "--metric-share").largest(asked.metric_bound)
             silo, noise = self._federation.silos[0], plan.metric_noise
             released = self._session.noisy_mean(
                 paid,

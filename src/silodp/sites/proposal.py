@@ -41,6 +41,7 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.config.options import RunOptions
 from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
+from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import MODELS
 from silodp.runs.prepare import filled
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
@@ -53,8 +54,10 @@ TRAINING = (
     *("server_optimiser", "server_lr", "server_momentum"),
     *("rounds", "batch_size", "clip", "lr", "epochs", "optimiser", "weights", "small_silos"),
     *("regulariser", "select_share", "select_mechanism", "select_score", "select_bound"),
-    *("statistics_share", "metric_share", "metric_bound", "accountant"),
+    *("metric", "statistics_share", "metric_share", "metric_bound", "accountant"),
 )
+# Named only where it is given: what was agreed on before there was a choice keeps its digest.
+_WHERE_GIVEN = ("metric",)
 _OWN = (
     *("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "lifetime_filter"),
     *("relation", "policies", "ledger"),
@@ -212,10 +215,10 @@ def proposal_of(where: str, document: Any) -> Proposal:
 
 def first_difference(one: Proposal, other: Proposal) -> str:
     """The first field in which two proposals differ, in words."""
-    for name, value in _flat(one.to_plain()).items():
-        given = _flat(other.to_plain()).get(name)
-        if given != value:
-            return f"{name} is {given!r}, not {value!r}"
+    ours, theirs = _flat(one.to_plain()), _flat(other.to_plain())
+    for name in ours | theirs:
+        if theirs.get(name) != ours.get(name):
+            return f"{name} is {theirs.get(name)!r}, not {ours.get(name)!r}"
     return "they do not differ"
 
 
@@ -246,7 +249,17 @@ def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dic
         raise SilodpError(f"{where}: [training] model is {asked.model!r}: use {known}.")
     asked = filled(asked, defaults_of(schema.task, "bounds"), None, schema.task)
     given = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    return {name: given[name] for name in TRAINING}
+    try:
+        metric = metric_for(schema.task, asked.metric)
+        if asked.metric_share:
+            mean_metric(metric, "metric_share")
+    except SilodpError as error:
+        raise SilodpError(f"{where}: [training] {error}") from None
+    return {
+        name: given[name]
+        for name in TRAINING
+        if name not in _WHERE_GIVEN or given[name] is not None
+    }
 
 
 def _rules(where: str, table: Mapping[str, Any], sites: int) -> Rules:

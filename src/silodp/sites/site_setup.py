@@ -185,7 +185,7 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
                 "job": path.parent.name,
                 "method": result.method,
                 "metric": result.metric,
-                "test": result.mean,
+                "test": result.test["mean"],
                 "epsilon": plain(result.privacy[0]["epsilon"]),
                 "rounds": result.privacy[0].get("rounds"),
                 "of_rounds": result.privacy[0].get("of_rounds"),

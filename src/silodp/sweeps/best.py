@@ -33,7 +33,7 @@ def best_by_method(table: "pd.DataFrame", by: Sequence[str] | None = None) -> li
     settings = over_seeds(at_last_round(table))
     if by is None:
         by = [name for name in options_of(table) if name not in TUNED]
-    keys = list(dict.fromkeys([*(name for name in by if name != "method"), "method"]))
+    keys = list(dict.fromkeys([*(name for name in by if name != "method"), "metric", "method"]))
     rows = []
     for _, same in settings.groupby(keys, sort=False, dropna=False):
         best = best_of(same, ["method"])

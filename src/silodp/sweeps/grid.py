@@ -23,7 +23,7 @@ from silodp.methods import METHOD_OPTIONS, get_method
 _DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
 # They say which seeds, or where things are kept: not what a run is.
 _NOT_OF_THE_RUN = ("seeds", "first_seed", "no_cache")
-_ONE_VALUE = ("seeds", "first_seed", "ledger", "no_cache", "evaluate_every")
+_ONE_VALUE = ("seeds", "first_seed", "ledger", "no_cache", "evaluate_every", "metric")
 MOST_POINTS = 200_000
 
 
@@ -115,7 +115,7 @@ def _axes(content: Mapping[str, Any], where: str, folder: Path) -> dict[str, lis
             )
         if isinstance(values, list) and name in _ONE_VALUE:
             raise SilodpError(
-                f"{where}: {name} is a list: give one number"
+                f"{where}: {name} is a list: give one value"
                 f"{', how many runs each setting gets' if name == 'seeds' else ''}."
             )
         if values == []:

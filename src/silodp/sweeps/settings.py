@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from silodp.models.metrics import get_metric
 from silodp.sweeps.table import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LOWER_IS_BETTER = {"mse": True, "accuracy": False}
 _SAME = ("metric", "epsilon_spent", "noise_multiplier", "proven")
 
 
@@ -84,6 +84,6 @@ def best_of(settings: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
     sound = select(settings, settings["mean"].notna())
     if sound.empty:
         return sound
-    sign = 1 if LOWER_IS_BETTER[metric_of(sound)] else -1
-    order = np.argsort(sign * sound["mean"].to_numpy(float), kind="stable")
+    metric = get_metric(metric_of(sound))
+    order = np.argsort([metric.loss_like(mean) for mean in sound["mean"]], kind="stable")
     return sound.iloc[order].drop_duplicates(list(by)).sort_index()

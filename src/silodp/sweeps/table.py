@@ -37,7 +37,7 @@ class Row(NamedTuple):
       options: as they were trained with; None where its method has no such option.
       seed: of the run.
       round: after which it was tested.
-      metric: "mse" or "accuracy".
+      metric: its name.
       value: of the metric, over silos; NaN if the run diverged.
       epsilon_spent: the largest of the silos.
       noise_multiplier: the median of the silos.

@@ -12,7 +12,7 @@ from silodp.methods import METHOD_OPTIONS
 from silodp.runs.prepare import Loaded, Prepared, load, prepare_loaded
 from silodp.runs.run import metrics_of, train
 from silodp.runs.run_folder import RunFolder
-from silodp.runs.run_results import over_silos
+from silodp.runs.run_results import over_silos, where_measured
 from silodp.runs.training_run import TrainingRun, Watch
 from silodp.sweeps.chunks import Chunk, data_key
 from silodp.sweeps.table import Row
@@ -99,7 +99,9 @@ def _rows(
     options = {
         name: getattr(asked, name) for name in columns if name not in METHOD_OPTIONS or name in has
     }
-    values = over_silos(metrics_of(prepared, training, number), prepared.federations)
+    federations = prepared.federations
+    has_value = where_measured(prepared, federations, noisy=asked.metric_share > 0)
+    values = over_silos(metrics_of(prepared, training, number), federations, has_value)
     rounds = training.execution.rounds
     shown = range(len(rounds)) if history else [len(rounds) - 1]
     return [
@@ -108,7 +110,7 @@ def _rows(
             options=options,
             seed=seed,
             round=rounds[at],
-            metric=prepared.federations[0].metric,
+            metric=prepared.metric.name,
             value=float(values[at, place]),
             epsilon_spent=float(max(plan.epsilon for plan in plans)),
             noise_multiplier=float(np.median([plan.noise_multiplier for plan in plans])),

@@ -15,10 +15,10 @@ from silodp.privacy.tuning import Tuning
 from silodp.results.result import summary
 from silodp.runs.prepare import Loaded, prepare_loaded
 from silodp.runs.run import job_of
-from silodp.runs.run_results import over_silos
+from silodp.runs.run_results import over_silos, where_measured
 from silodp.runs.training_run import TrainingRun, Watch
 from silodp.tuning.costs import naive_noise
-from silodp.tuning.search import best_tries, evaluated, picked, points_of, setting_of
+from silodp.tuning.search import best_tries, overall_of, picked, points_of, setting_of
 
 
 def compared(
@@ -42,7 +42,8 @@ def _untuned(asked: RunOptions, loaded: Loaded, model: Model | None, watch: Watc
     prepared = prepare_loaded([asked], loaded, model, watch)
     settings = [setting_of(prepared, prepared.plans[0], {}, 0)]
     training = TrainingRun(prepared, job_of(prepared), lambda _: settings, None, watch)
-    return over_silos(training.execution.metrics[-1][:, 0], loaded.federations)
+    has_value = where_measured(prepared, loaded.federations, noisy=False)
+    return over_silos(training.execution.metrics[-1][:, 0], loaded.federations, has_value)
 
 
 def _naive(
@@ -66,7 +67,7 @@ def _naive(
     drawn = np.ones((len(training.seeds), len(plans), len(points)), int)
     noise = [_score_noise(plan, tuning, len(points)) for plan in plans]
     models = picked(trained, best_tries(prepared, job, training, drawn, noise))
-    return over_silos(evaluated(job, models, loaded.federations), loaded.federations)
+    return overall_of(prepared, job, models, loaded.federations)
 
 
 def _with_noise(plans: Sequence[SiloPlan], points: int, watch: Watch) -> list[SiloPlan]:

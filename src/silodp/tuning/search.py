@@ -17,13 +17,17 @@ import numpy as np
 from silodp.data.federation import Federation
 from silodp.engines.job import Job, Setting
 from silodp.engines.one_silo import metric_of
+from silodp.models.metrics import mean_metric
 from silodp.privacy.mechanisms.randomness import HostRandom
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.tuning import Tuning
 from silodp.runs.prepare import Prepared
+from silodp.runs.run_results import over_silos, where_measured
 from silodp.runs.training_run import TrainingRun
 
 Point = dict[str, float]
+
+TUNING = "Tuning (silodp tune)"  # in errors
 
 
 class Try(NamedTuple):
@@ -87,6 +91,7 @@ def best_tries(
 
     The settings of the tries come last in `training`.
     """
+    metric = mean_metric(prepared.metric, TUNING)
     tries = tries_of(drawn)
     exact = training.execution.metrics[-1][:, len(training.settings) - len(tries) :]
     best = np.full(drawn.shape[:2], -1)
@@ -96,7 +101,7 @@ def best_tries(
         if not own:
             continue
         silo = prepared.federations[s].silos[k]
-        lower = _lower_is_better(exact[s, own, k], prepared.federations[0].metric, job.metric_bound)
+        lower = metric.as_loss(exact[s, own, k], job.metric_bound)
         scores = training.session.noisy_mean(
             paid,
             training.seeds[s],
@@ -108,12 +113,6 @@ def best_tries(
         )
         best[s, k] = own[int(np.argmin(scores))]
     return best
-
-
-def _lower_is_better(exact: np.ndarray, metric: str, largest: float) -> np.ndarray:
-    """Means of scores from 0 to `largest`; a model that is not finite (NaN here) has the worst."""
-    lower = exact if metric == "mse" else largest - exact
-    return np.where(np.isfinite(lower), lower, largest)
 
 
 def picked(trained: Sequence[Any], chosen: np.ndarray) -> Any:
@@ -143,3 +142,12 @@ def evaluated(job: Job, models: Any, federations: Sequence[Federation]) -> np.nd
 
     silos = range(len(federations[0].silos))
     return np.array([[of_silo(s, k) for k in silos] for s in range(len(federations))])
+
+
+def overall_of(
+    prepared: Prepared, job: Job, models: Any, federations: Sequence[Federation]
+) -> np.ndarray:
+    """The test metric of all silos' models together: [seeds]."""
+    by_silo = evaluated(job, models, federations)
+    has_value = where_measured(prepared, federations, noisy=False)
+    return over_silos(by_silo, federations, has_value)

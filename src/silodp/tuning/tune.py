@@ -26,6 +26,7 @@ from silodp.config.options import RunOptions
 from silodp.engines.execution import Shown
 from silodp.engines.job import Job, Setting
 from silodp.methods import MethodEntry, get_method
+from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import Model
 from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
 from silodp.privacy.trials import Trials
@@ -36,14 +37,16 @@ from silodp.runs.prepare import Data, Loaded, Prepared, filled, load, policies_o
 from silodp.runs.prepare import grid as options_of
 from silodp.runs.run import job_of
 from silodp.runs.run_folder import RunFolder
-from silodp.runs.run_results import check_finite, over_silos, result_of
+from silodp.runs.run_results import check_finite, result_of
 from silodp.runs.training_run import TrainingRun, Watch
 from silodp.tuning.compared import compared
 from silodp.tuning.costs import costs_of
 from silodp.tuning.search import (
+    TUNING,
     are_finite,
     best_tries,
     evaluated,
+    overall_of,
     picked,
     points_of,
     settings_of,
@@ -153,7 +156,7 @@ def _tuned(
     asked = _completed(asked, loaded, custom_model, tuning)
     prepared = prepare_loaded([asked], apart, custom_model, watch, tuning)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    bound = asked.metric_bound if prepared.federations[0].metric == "mse" else 1.0
+    bound = mean_metric(prepared.metric, TUNING).largest(asked.metric_bound)
     job = replace(job_of(prepared), pivot=True, metric_bound=bound)
     _check_own_models(asked, job)
 
@@ -179,7 +182,7 @@ def _tuned(
             # It has been released. Else its setting, the first, is trained for nothing.
             chosen = np.where(are_finite(models), chosen, 0)
             models = picked(trained, chosen)
-            pivot = over_silos(evaluated(job, trained[0], loaded.federations), loaded.federations)
+            pivot = overall_of(prepared, job, trained[0], loaded.federations)
             about["pivot_test"] = summary(pivot)
         by_silo = evaluated(job, models, loaded.federations)
         watch.stage("comparing costs")
@@ -304,6 +307,7 @@ def _completed(
     rounds = asked.rounds or loaded.defaults.rounds
     asked = replace(asked, rounds=rounds, evaluate_every=rounds)
     asked = filled(asked, loaded.defaults, model, first.task)
+    mean_metric(metric_for(first.task, asked.metric), TUNING)
     policies = policies_of(asked, first.names, first.by_subject)
     _check_policies(first.names, policies, first.public_counts.tolist(), tuning)
     return asked

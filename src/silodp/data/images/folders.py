@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data import coins
 from silodp.data.federation import Federation, Records, Silo
 from silodp.data.images.images import (
@@ -37,10 +37,10 @@ from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, coin_split, split_silo
 from silodp.data.tables.files import in_order
 from silodp.data.tables.schema import Schema, level_text, schema_of
+from silodp.data.tasks import get_task, task_of_classes
 
 DEFAULT_TEST_FRACTION = 0.2
 LEAST_FOR_CONVNET = 10  # pixels to a side
-LINEAR_MODEL_OF: dict[Task, str] = {"binary": "logistic", "multiclass": "softmax"}
 CHANNELS = ("colour", "grey")
 
 
@@ -65,16 +65,16 @@ class Labelled:
     declared: bool
 
     @property
-    def task(self) -> Task:
-        """Two classes are a binary task."""
-        return "binary" if len(self.classes) == 2 else "multiclass"
+    def task(self) -> TaskName:
+        """By the number of classes."""
+        return task_of_classes(len(self.classes)).name
 
 
-def defaults_of(task: Task, options: DataOptions) -> Defaults:
+def defaults_of(task: TaskName, options: DataOptions) -> Defaults:
     """Training settings to begin with for images of which nothing is known but the task."""
     large = checked_size(options.image_size) >= LEAST_FOR_CONVNET
     return Defaults(
-        model="convnet" if large else LINEAR_MODEL_OF[task],
+        model="convnet" if large else get_task(task).model,
         rounds=100,
         batch_size=32,
         clip=1.0,
@@ -162,7 +162,8 @@ def find_images(path: Path, options: DataOptions) -> Labelled:
 def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOptions) -> Federation:
     """Splits each silo; pixels become numbers where a model uses them."""
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
-    y = 2 * labelled.labels - 1 if labelled.task == "binary" else labelled.labels
+    task = get_task(labelled.task)
+    y = task.labels_of(labelled.labels)
     silos, start = [], 0
     for name, count in labelled.silos:
         own = slice(start, start + count)
@@ -187,7 +188,7 @@ def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOpti
         name=labelled.root.resolve().name,
         silos=tuple(silos),
         task=labelled.task,
-        num_classes=len(labelled.classes) if labelled.task == "multiclass" else 0,
+        num_classes=task.num_classes_of(len(labelled.classes)),
         uncovered=tuple(notes),
         declared=("feature bounds", "class list") if labelled.declared else ("feature bounds",),
         pixels=PIXEL_RANGES[options.preprocess or DEFAULT_PREPROCESS],
@@ -251,9 +252,10 @@ def _class_number(silo: str, folder: Path, classes: tuple[str, ...]) -> int:
 
 def _check_classes(labelled: Labelled, silo: str, y: np.ndarray) -> None:
     """As `Federation` does, but in the folders' own words."""
-    if len(np.unique(y)) > 1:
+    task = get_task(labelled.task)
+    if not task.is_one_sided(y):
         return
-    number = int(y[0] > 0) if labelled.task == "binary" else int(y[0])
+    number = task.class_numbers(y)[0]
     raise SilodpError(
         f"Silo {silo!r} has images of one class only ({labelled.classes[number]}) for training: "
         "remove its folder, or give it images of another class."

@@ -15,7 +15,6 @@ from silodp.data.files import Archive
 from silodp.data.preparation import (
     Preparation,
     Scaling,
-    default_classes,
     default_names,
     fitted_to,
     prepared_silo,
@@ -25,6 +24,7 @@ from silodp.data.source import DataOptions
 from silodp.data.split import Parts, authors_seed, paper_split, uncovered_by
 from silodp.data.tables.columns import Column, Encoder
 from silodp.data.tables.target import Target
+from silodp.data.tasks import get_task
 
 AUTHORS_ARCHIVE = Archive(
     "https://www.dropbox.com/s/gxgnu3imufuoddj/private_silos_data.zip?dl=1", checksum=None
@@ -32,7 +32,7 @@ AUTHORS_ARCHIVE = Archive(
 PREPROCESSINGS = ("paper", "norm", "none")
 DEFAULT_PREPROCESS = "paper"
 DEFAULT_TEST_FRACTION = 0.25
-TARGET = Target("label", "binary", default_classes("binary", 2), declared=True)
+TARGET = Target("label", "binary", get_task("binary").class_names(2), declared=True)
 
 STANDARDISED_BEFORE = (
     "The features in the file were standardised beforehand with statistics of the records; epsilon "

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data import coins
 from silodp.data.federation import Federation, PublicKnowledge, Records, Silo
 from silodp.data.preparation import Preparation, Scaling, by_bounds, fitted_to, prepared_silo
@@ -26,11 +26,10 @@ from silodp.data.tables.files import Frames, check_column, read_silos, values_of
 from silodp.data.tables.schema import Schema, level_text, schema_of
 from silodp.data.tables.target import Target, make_target
 from silodp.data.tables.times import at_or_after, places_in_time
+from silodp.data.tasks import get_task
 
 DEFAULT_TEST_FRACTION = 0.2
 
-MODEL_OF: dict[Task, str] = {"regression": "linear", "binary": "logistic", "multiclass": "softmax"}
-LR_OF: dict[Task, float] = {"regression": 0.05, "binary": 0.1, "multiclass": 0.1}
 TAKES = frozenset(
     {
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
@@ -71,14 +70,14 @@ class Table:
         return "bounds" if self.schema.bounds else "paper"
 
 
-def defaults_of(task: Task, preprocess: str = "none") -> Defaults:
+def defaults_of(task: TaskName, preprocess: str = "none") -> Defaults:
     """Training settings to begin with for data of which nothing is known but the task."""
     return Defaults(
-        model=MODEL_OF[task],
+        model=get_task(task).model,
         rounds=100,
         batch_size=32,
         clip=1.0,
-        lr=LR_OF[task],
+        lr=get_task(task).lr,
         delta=1e-5,
         preprocess=preprocess,
     )
@@ -211,7 +210,7 @@ def table_of_frames(
             f"The levels of {', '.join(map(repr, undeclared))} were taken from the records of all "
             "silos, not declared; epsilon does not cover them."
         )
-    if target.task != "regression" and not target.declared:
+    if get_task(target.task).of_classes and not target.declared:
         notes.append(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
@@ -298,7 +297,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
-    if target.task == "regression" and target.range is None:
+    if get_task(target.task).is_scaled and target.range is None:
         if preprocess == "bounds":
             raise SilodpError(
                 f"The preprocessing 'bounds' needs the range of the target {target.name!r}: "
@@ -314,7 +313,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         name=table.name,
         silos=tuple(silos),
         task=target.task,
-        num_classes=len(target.classes) if target.task == "multiclass" else 0,
+        num_classes=get_task(target.task).num_classes_of(len(target.classes)),
         uncovered=tuple(notes),
         declared=_declared(table, preprocess),
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
@@ -361,9 +360,10 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
 
 def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
     """As `Federation` does, but in the table's own words."""
-    if target.task == "regression" or len(np.unique(y)) > 1:
+    task = get_task(target.task)
+    if not task.is_one_sided(y):
         return
-    number = int(y[0] > 0) if target.task == "binary" else int(y[0])
+    number = task.class_numbers(y)[0]
     raise SilodpError(
         f"Silo {silo!r}: column {target.name!r} holds one class only ({target.classes[number]}) in "
         "the training records: leave the silo out, or give it records of another class."

@@ -97,10 +97,10 @@ def noisy_metric(
 ) -> np.ndarray:
     """Means of a score over test records, from its totals, each with noise.
 
-    The totals are those of `models.mean_score`, exact but for three roundings to single precision
-    (of the total, times `largest`, over the records). On two neighbours these are up to 6 * 2^-24
-    of `most` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of one: 2^-21 of
-    `most` records' scores pays for both.
+    The totals are those of `models.model.metric_value`, exact but for three roundings to single
+    precision (of the total, times `largest`, over the records). On two neighbours these are up to
+    6 * 2^-24 of `most` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of one:
+    2^-21 of `most` records' scores pays for both.
 
     Args:
       totals: of the scores, each from 0 to `largest`.

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
+from silodp.data.tasks import TASKS, get_task
 from silodp.results.model_export.described import preparation_of_card
 from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, VERSION
 from silodp.results.model_export.plain_values import (
@@ -47,7 +48,7 @@ class Card:
     path: Path
     whole: dict[str, Any]
     silo: str
-    task: Task
+    task: TaskName
     name: str
     built_in: bool
     input_shape: tuple[int, ...]
@@ -78,7 +79,7 @@ def checked_card(path: Path, whole: Any) -> Card:
             "newer silodp."
         )
     at, model = f"{where}: model", part_of(where, whole, "model")
-    task: Task = choice_of(where, whole, "task", get_args(Task))
+    task: TaskName = choice_of(where, whole, "task", tuple(TASKS))
     pixels = value_of(at, model, "pixels")
     if pixels is not None:
         low, high = numbers_of(at, model, "pixels", 2)
@@ -148,8 +149,9 @@ def _check_agreement(where: str, card: Card) -> None:
             f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
             f"the model takes {list(card.input_shape)}: get the file anew."
         )
-    expected = {"regression": 0, "binary": 2, "multiclass": card.num_classes}[card.task]
-    if classes != expected or (card.task != "multiclass" and card.num_classes):
+    task = get_task(card.task)
+    expected = task.count_classes(card.num_classes)
+    if classes != expected or card.num_classes != task.num_classes_of(classes):
         raise SilodpError(
             f"{where}: it names {classes} classes, but the model has {expected}: get the file anew."
         )

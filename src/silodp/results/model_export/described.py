@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from silodp.base.errors import SilodpError
-from silodp.config.choices import Task
+from silodp.config.choices import TaskName
 from silodp.data.preparation import Preparation, Scaling, ScalingKind
 from silodp.data.tables.columns import NO_LEVEL, Column, Encoder
 from silodp.data.tables.target import Target
+from silodp.data.tasks import get_task
 from silodp.results.model_export.plain_values import (
     choice_of,
     list_of,
@@ -58,7 +59,7 @@ def described(preparation: Preparation) -> dict[str, Any]:
     }
 
 
-def preparation_of_card(where: str, plain: Any, task: Task) -> Preparation:
+def preparation_of_card(where: str, plain: Any, task: TaskName) -> Preparation:
     """The preparation that a card states; `where` names the card in errors."""
     at = f"{where}: preparation"
     columns = [
@@ -112,7 +113,7 @@ def _number(
 
 def _target(target: Target) -> dict[str, Any]:
     plain: dict[str, Any] = {"name": target.name}
-    if target.task != "regression":
+    if get_task(target.task).of_classes:
         source = DECLARED if target.declared else FROM_ALL_SILOS
         return {**plain, "classes": list(target.classes), "source": source}
     if target.range is not None:
@@ -150,10 +151,10 @@ def _with_rules(at: str, column: Column, plain: Any) -> Column:
     )
 
 
-def _target_of(at: str, plain: Mapping[str, Any], task: Task) -> Target:
+def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     at, name = f"{at}, target", text_of(f"{at}, target", plain, "name")
     declared = plain.get("source") == DECLARED
-    if task != "regression":
+    if get_task(task).of_classes:
         return Target(name, task, texts_of(at, plain, "classes"), declared=declared)
     ends = {
         key: (low, high)

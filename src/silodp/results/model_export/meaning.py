@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from silodp.models.metrics import get_metric
+
 
 def meaning_of_seed(seeds: int) -> str:
     """Why this of the run's models."""
@@ -18,13 +20,12 @@ def meaning_of_seed(seeds: int) -> str:
 
 def meaning_of_test(metric: str, noisy: bool) -> str:
     """How the metric was worked out."""
-    what = "Mean squared error of the scaled target" if metric == "mse" else "Share of right ones"
     how = (
         "with noise that epsilon covers, and each record's share bounded"
         if noisy
         else "exact: epsilon does not cover it"
     )
-    return f"{what} on this silo's test records, {how}."
+    return f"{get_metric(metric).meaning} on this silo's test records, {how}."
 
 
 def meaning_of_privacy(

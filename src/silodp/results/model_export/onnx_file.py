@@ -12,6 +12,7 @@ import numpy as np
 
 from silodp.base.errors import SilodpError
 from silodp.data.preparation import Scaling
+from silodp.data.tasks import get_task
 from silodp.results.model_export.personal_model import PersonalModel
 
 # Old enough for the runtimes of some years, and new enough for all that is used.
@@ -154,24 +155,12 @@ def _linear(graph: _Graph, x: str, weights: Any, bias: Any) -> str:
 
 def _results(graph: _Graph, model: PersonalModel, outputs: str) -> list[Any]:
     """What the graph puts out: a number in its own units, or scores and probabilities."""
-    info, types = graph.onnx.helper.make_tensor_value_info, graph.onnx.TensorProto
-    target, classes = model.about.preparation.target, len(model.about.preparation.target.classes)
-    if target.task == "regression":
-        flat = graph.add("Reshape", graph.cast(outputs, "f8"), graph.constant([-1], "i8"))
-        own = graph.add("Mul", flat, graph.constant(target.unit, "f8"))
-        graph.add("Add", own, graph.constant(target.lowest, "f8"), name="prediction")
-        return [info("prediction", types.DOUBLE, ["records"])]
-    columns = classes if target.task == "multiclass" else 1
-    graph.add("Identity", outputs, name="scores")
-    results = [info("scores", types.FLOAT, ["records", columns])]
-    if model.model.has_chances:
-        if target.task == "binary":
-            yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
-            graph.add("Concat", no, yes, axis=1, name="probabilities")
-        else:
-            graph.add("Softmax", outputs, axis=1, name="probabilities")
-        results.append(info("probabilities", types.FLOAT, ["records", classes]))
-    return results
+    helper, target = graph.onnx.helper, model.about.preparation.target
+    given = get_task(target.task).onnx_results(graph, outputs, target, model.model.has_chances)
+    return [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+        for name, kind, shape in given
+    ]
 
 
 def _about(model: PersonalModel) -> dict[str, str]:

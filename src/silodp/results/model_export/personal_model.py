@@ -14,14 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from scipy.special import expit, softmax
 
 from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
-from silodp.data.federation import METRIC_OF, Metric, check_numbers, pixel_values
+from silodp.config.choices import MetricName
+from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.tables.files import checked_names, values_of
-from silodp.models.model import Model, get_model, on_pixels, score
+from silodp.data.tasks import get_task
+from silodp.models.metrics import METRICS, Metric, metric_for
+from silodp.models.model import Model, get_model, on_pixels
 from silodp.results.model_export.card import Card, read_card
 from silodp.results.model_export.files import MODEL_FILE
 
@@ -50,13 +52,14 @@ class Score(NamedTuple):
     """How good predictions are.
 
     Attributes:
-      metric: "mse" (of the scaled target) or "accuracy", as in a run's result.
+      metric: that of the run's result, by its name; the task's usual one where these records have
+        no such metric. Of numbers it is that of the target as it was scaled.
       value: of it.
       records: that have a target.
-      error: root mean squared error in the target's own units; None of a classification.
+      error: root mean squared error in the target's own units; None of classes.
     """
 
-    metric: Metric
+    metric: MetricName
     value: float
     records: int
     error: float | None
@@ -137,11 +140,23 @@ class PersonalModel:
         if not len(known):
             return None
         y = target.encode(self.about.silo, values.iloc[known])
-        y = jnp.asarray(y.astype(np.int32 if self.about.task == "multiclass" else np.float32))
-        outputs = jnp.asarray(said.outputs[known])
-        value = float(jnp.mean(score(self.about.task, outputs, y)))
-        error = value**0.5 * target.unit if self.about.task == "regression" else None
-        return Score(METRIC_OF[self.about.task], value, len(known), error)
+        task, outputs = get_task(self.about.task), said.outputs[known]
+        y = y.astype(task.label_dtype)
+        metric = self._metric(y)
+        there = jnp.ones(len(known), bool)
+        value = float(metric.value(task, jnp.asarray(outputs), jnp.asarray(y), there))
+        error = task.typical_error(outputs, y)
+        own = None if error is None else error * target.unit
+        return Score(metric.name, value, len(known), own)
+
+    def _metric(self, y: np.ndarray) -> Metric:
+        """The card's, if it is one for the task and these labels have it; else the task's usual."""
+        test = self.card.get("test")
+        named = test.get("metric") if isinstance(test, dict) else None
+        for metric in METRICS.values():
+            if metric.name == named and self.about.task in metric.tasks and metric.has_value(y):
+                return metric
+        return metric_for(self.about.task)
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         """The columns that the model sees, and the rows in which none of them is missing."""
@@ -203,20 +218,12 @@ class PersonalModel:
 
     def _values(self, outputs: np.ndarray) -> list[float] | list[str | None]:
         target = self.about.preparation.target
-        if target.task == "regression":
-            return target.in_own_units(outputs).tolist()
-        if target.task == "multiclass":
-            return [target.classes[number] for number in outputs.argmax(axis=-1)]
-        low, high = target.classes
-        return [None if output == 0 else high if output > 0 else low for output in outputs]
+        return get_task(target.task).predicted(outputs, target)
 
     def _chances(self, outputs: np.ndarray) -> np.ndarray | None:
         if not self.model.has_chances:
             return None
-        outputs = outputs.astype(np.float64)
-        if self.about.task == "binary":
-            return np.stack([expit(-outputs), expit(outputs)], axis=1)
-        return softmax(outputs, axis=1)
+        return get_task(self.about.task).chances(outputs.astype(np.float64))
 
 
 def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:

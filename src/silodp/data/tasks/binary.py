@@ -1,0 +1,96 @@
+"""Two classes: labels are -1 and +1, and a model's output is the log-odds of +1."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit
+
+from silodp.base.errors import SilodpError
+from silodp.data.tasks.classification import Classification
+from silodp.data.tasks.task import Graph
+
+if TYPE_CHECKING:
+    from silodp.data.tables.target import Target
+
+
+class Binary(Classification):
+    """Yes or no; of two classes the second is +1."""
+
+    name = "binary"
+    model = "logistic"
+
+    def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
+        """All but -1 and +1."""
+        return sorted(set(np.unique(y).tolist()) - {-1.0, 1.0})
+
+    def allowed_labels(self, num_classes: int) -> str:
+        """In words."""
+        return "-1 and +1"
+
+    def count_classes(self, num_classes: int) -> int:
+        """Two, whatever a federation says."""
+        return 2
+
+    def fits_classes(self, classes: int) -> bool:
+        """Two."""
+        return classes == 2
+
+    def class_numbers(self, y: Any) -> Any:
+        """0 for -1, 1 for +1."""
+        return (np.asarray(y) > 0).astype(int)
+
+    def labels_of(self, places: np.ndarray) -> np.ndarray:
+        """-1 for the first class, +1 for the second."""
+        return 2.0 * places - 1.0
+
+    def class_names(self, num_classes: int) -> tuple[str, ...]:
+        """The labels."""
+        return "-1", "1"
+
+    def suits(self, distinct: np.ndarray) -> bool:
+        """Two different values, be they words or numbers."""
+        return len(distinct) == 2
+
+    def check_agreed(
+        self,
+        where: str,
+        target: str,
+        target_range: tuple[float, float] | None,
+        classes: tuple[str, ...] | None,
+    ) -> None:
+        """Refuses a schema without the two classes."""
+        super().check_agreed(where, target, target_range, classes)
+        if classes is not None and len(classes) != 2:
+            raise SilodpError(
+                f"{where}: the target {target!r} has {len(classes)} classes, but the task is "
+                "binary: give two, or choose multiclass."
+            )
+
+    def right(self, outputs: Any, y: Any) -> Any:
+        """An output of exactly 0 is a draw, and counts as wrong for both classes."""
+        return outputs * y > 0
+
+    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+        """The class's name; None where both are exactly as likely."""
+        low, high = target.classes
+        return [None if output == 0 else high if output > 0 else low for output in outputs]
+
+    def chances(self, outputs: np.ndarray) -> np.ndarray:
+        """[n, 2]."""
+        return np.stack([expit(-outputs), expit(outputs)], axis=1)
+
+    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+        """The two sigmoids side by side."""
+        yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
+        graph.add("Concat", no, yes, axis=1, name="probabilities")
+
+    def extreme_labels(self, num_classes: int) -> tuple[float, ...]:
+        """Both."""
+        return 1.0, -1.0
+
+    def in_unit_ball(self, y: np.ndarray, num_classes: int) -> np.ndarray:
+        """Labels have length 1 as they are."""
+        return y[:, None]
+
+
+TASK = Binary()

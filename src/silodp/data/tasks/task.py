@@ -1,0 +1,183 @@
+"""What a task knows of itself: its labels, what a model's outputs mean for them, and the words.
+
+A task is about labels and outputs. Losses belong to models (`models.losses`), and what is measured
+on test records to metrics (`models.metrics`); a task names those that it is usually given.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from silodp.base.errors import SilodpError
+from silodp.config.choices import MetricName, SelectScore, TaskName
+
+if TYPE_CHECKING:
+    from silodp.data.tables.target import Target
+
+PublicKnowledge = Literal["feature bounds", "label range", "class list"]
+
+
+class Graph(Protocol):
+    """An ONNX graph that is being written; values are known by their names."""
+
+    def add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        """A node; returns what it puts out."""
+        ...
+
+    def constant(self, values: Any, dtype: Any) -> str:
+        """An array that does not change."""
+        ...
+
+    def cast(self, value: str, dtype: Any) -> str:
+        """The value in another type."""
+        ...
+
+
+GraphOutput = tuple[str, type[np.generic], list[str | int]]
+"""Name, type and shape of what an ONNX graph puts out."""
+
+
+class Task(ABC):
+    """One kind of thing to learn. Where a method says nothing else, labels are numbers.
+
+    Arrays may be NumPy's or JAX's where a method says so; all others are NumPy's.
+
+    Attributes:
+      name: what options, results and cards call it.
+      model: the usual model.
+      lr: the learning rate to begin with, where nothing is known of the data.
+      metric: what is measured unless another metric is asked for.
+      public: the kind of public knowledge that bounds its labels.
+      schema_key: what a schema's [target] calls that knowledge.
+      select_score: what selections go by unless asked otherwise.
+      of_classes: whether labels stand for the classes of a list.
+      is_scaled: whether a target's range is scaled to 0..1 before it is learned.
+      label_dtype: of labels, as models take them.
+      label_shape: of one record's label.
+      ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
+    """
+
+    name: ClassVar[TaskName]
+    model: ClassVar[str]
+    lr: ClassVar[float]
+    metric: ClassVar[MetricName]
+    public: ClassVar[PublicKnowledge] = "label range"
+    schema_key: ClassVar[str] = "range"
+    select_score: ClassVar[SelectScore] = "loss"
+    of_classes: ClassVar[bool] = False
+    is_scaled: ClassVar[bool] = False
+    label_dtype: ClassVar[type[np.generic]] = np.float32
+    label_shape: ClassVar[tuple[int, ...]] = ()
+    ball_radius: ClassVar[float] = 0.5
+
+    # --- labels
+
+    def own_labels(self, where: str, y: np.ndarray) -> np.ndarray:
+        """Labels in the task's own type; `where` names the records in errors."""
+        return y.astype(self.label_dtype)
+
+    def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
+        """The labels that a federation with this `num_classes` cannot hold."""
+        return []
+
+    def allowed_labels(self, num_classes: int) -> str:
+        """The labels that there may be, in words."""
+        return "numbers"
+
+    def is_one_sided(self, y: np.ndarray) -> bool:
+        """Whether a model would have nothing to tell apart by these labels."""
+        return False
+
+    # --- classes; a task of numbers has none
+
+    def check_num_classes(self, federation: str, num_classes: int) -> None:
+        """Refuses a federation's `num_classes` that does not fit."""
+        return
+
+    def count_classes(self, num_classes: int) -> int:
+        """How many classes there are, where this is a federation's `num_classes`."""
+        return num_classes
+
+    def num_classes_of(self, classes: int) -> int:
+        """A federation's `num_classes`, where there are so many classes."""
+        return 0
+
+    def fits_classes(self, classes: int) -> bool:
+        """Whether a list of so many classes can be the task's."""
+        return False
+
+    def class_numbers(self, y: Any) -> Any:
+        """The place in the list of classes that each label stands for."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def labels_of(self, places: np.ndarray) -> np.ndarray:
+        """The labels of classes at these places in the list."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def class_names(self, num_classes: int) -> tuple[str, ...]:
+        """The names of classes that have none: their labels."""
+        return tuple(str(number) for number in range(num_classes))
+
+    def suits(self, distinct: np.ndarray) -> bool:
+        """Whether a target with these different values (numbers or words) is meant for the task.
+
+        Of several tasks that say so, the last in `TASKS` is taken.
+        """
+        return False
+
+    def check_agreed(
+        self,
+        where: str,
+        target: str,
+        target_range: tuple[float, float] | None,
+        classes: tuple[str, ...] | None,
+    ) -> None:
+        """Refuses a schema that leaves open what labels may be; `where` names it in errors."""
+        if target_range is None:
+            raise SilodpError(
+                f"{where}: the target {target!r} of a {self.name} needs its range: declare "
+                "range = [low, high], and no classes."
+            )
+
+    # --- a model's outputs
+
+    def output_shape(self, num_classes: int) -> tuple[int, ...]:
+        """Of a model's output for one record: () is a single number."""
+        return ()
+
+    def right(self, outputs: Any, y: Any) -> Any:
+        """[n]: whether outputs name the label's class. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    @abstractmethod
+    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+        """What a model says of each record, in the target's own units or words."""
+
+    def chances(self, outputs: np.ndarray) -> np.ndarray:
+        """The probability of each class [n, classes], of outputs that are log-odds."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def typical_error(self, outputs: np.ndarray, y: np.ndarray) -> float | None:
+        """How far off outputs are, in units of the label; None where that means nothing."""
+        return None
+
+    @abstractmethod
+    def onnx_results(
+        self, graph: Graph, outputs: str, target: "Target", has_chances: bool
+    ) -> list[GraphOutput]:
+        """Adds to the graph what becomes of outputs [n, 1] or [n, classes]; says what it gives."""
+
+    # --- labels as instruments see them
+
+    def targets(self, y: np.ndarray, num_classes: int) -> np.ndarray:
+        """Labels as a linear fit by least squares takes them: [n] or [n, classes]."""
+        return y.astype(float)
+
+    @abstractmethod
+    def extreme_labels(self, num_classes: int) -> tuple[float, ...]:
+        """Labels with which a record may add as much as it can."""
+
+    @abstractmethod
+    def in_unit_ball(self, y: np.ndarray, num_classes: int) -> np.ndarray:
+        """Labels [n, outputs] as vectors of length up to 1."""

@@ -1,0 +1,50 @@
+"""Metrics by name, each in the file of that name; see `metric.py` for what each says of itself."""
+
+from importlib import import_module
+from typing import get_args
+
+from silodp.base.errors import SilodpError, one_of
+from silodp.config.choices import MetricName, TaskName
+from silodp.data.tasks import get_task
+from silodp.models.metrics.metric import MeanMetric, Metric
+
+__all__ = ["METRICS", "MeanMetric", "Metric", "get_metric", "mean_metric", "metric_for"]
+
+METRICS: dict[MetricName, Metric] = {
+    name: import_module(f"{__name__}.{name}").METRIC for name in get_args(MetricName)
+}
+
+
+def get_metric(name: str) -> Metric:
+    """The metric of that name."""
+    for known, metric in METRICS.items():
+        if name == known:
+            return metric
+    raise SilodpError(f"Metric {name!r} is unknown: use {one_of(name, METRICS)}.")
+
+
+def metric_for(task: TaskName, asked: str | None = None) -> Metric:
+    """The metric that was asked for, if it is one for the task; else the task's own."""
+    metric = get_metric(get_task(task).metric if asked is None else asked)
+    if task not in metric.tasks:
+        fitting = [other.name for other in METRICS.values() if task in other.tasks]
+        raise SilodpError(
+            f"--metric {metric.name}: {metric.words} is not for a {task} task: choose "
+            f"{' or '.join(fitting)}."
+        )
+    return metric
+
+
+def mean_metric(metric: Metric, what: str) -> MeanMetric:
+    """The metric, if what a record can add to it is bounded; `what` needs that, says the error."""
+    if isinstance(metric, MeanMetric):
+        return metric
+    others = [
+        other.name
+        for other in METRICS.values()
+        if isinstance(other, MeanMetric) and set(metric.tasks) & set(other.tasks)
+    ]
+    raise SilodpError(
+        f"{what} takes a mean over test records, each of which has a bounded share in it, and "
+        f"{metric.name} is none: choose --metric {' or '.join(others)}."
+    )

@@ -1,0 +1,201 @@
+"""What a metric knows of itself: how it is worked out, which way is better, and its words.
+
+Within the compiled program a metric is a function of all test records of a silo at once, so that it
+need not be a mean over them. One that is a mean whose shares are bounded (`MeanMetric`) can also be
+released with noise, and score trials.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from silodp.base.text import percent
+from silodp.config.choices import MetricName, TaskName
+from silodp.data.federation import Federation
+from silodp.data.tasks import Task
+
+NOTHING = "not a number"
+
+
+class Metric(ABC):
+    """Something that is measured on the test records of a silo.
+
+    Attributes:
+      name: what options, results and cards call it.
+      tasks: those that it is for.
+      better: whether a lower or a higher value is better.
+      noun: what sentences call it after "test": test error, test accuracy.
+      words: its name in full.
+      short: its name in the label of an axis.
+      meaning: what a card says it is.
+      needs: what a silo's test records must be, or it has no value there.
+      limits: between which values lie.
+      by_ratio: whether values are compared by ratio: gains are parts of what there was, and an axis
+        may be logarithmic. Else they are compared by difference.
+      digits: decimals in the tables of the command line.
+      gained: what a gain is called along an axis.
+    """
+
+    name: ClassVar[MetricName]
+    tasks: ClassVar[tuple[TaskName, ...]]
+    better: ClassVar[Literal["lower", "higher"]]
+    noun: ClassVar[str]
+    words: ClassVar[str]
+    short: ClassVar[str]
+    meaning: ClassVar[str]
+    needs: ClassVar[str] = "a test record"
+    limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    by_ratio: ClassVar[bool] = False
+    digits: ClassVar[int] = 4
+    gained: ClassVar[str]
+
+    @abstractmethod
+    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+        """The metric of one silo, as a pure JAX function; NaN where it has none.
+
+        Args:
+          task: what labels and outputs mean.
+          outputs: of a model, [n] or [n, classes].
+          y: labels [n].
+          present: [n], which records are there; the others are padding.
+        """
+
+    def has_value(self, y: np.ndarray) -> bool:
+        """Whether test records with these labels have one, whatever the model."""
+        return len(y) > 0
+
+    def where_known(self, federations: Sequence[Federation]) -> np.ndarray:
+        """[federations, silos]: which silos have a value."""
+        return np.array(
+            [[self.has_value(silo.test.y) for silo in one.silos] for one in federations]
+        )
+
+    def loss_like(self, value: float) -> float:
+        """A number to sort by, the best first."""
+        return value if self.better == "lower" else -value
+
+    # --- in words
+
+    @property
+    def heading(self) -> str:
+        """Of a column on the command line."""
+        return f"test {self.name} ({self.better} is better)"
+
+    def missing_in(self, silos: Sequence[str]) -> str:
+        """A sentence on silos that have no value."""
+        return f"Without a test {self.noun}, which needs {self.needs}: {', '.join(silos)}."
+
+    @property
+    def label(self) -> str:
+        """Of an axis of a picture."""
+        return f"test {self.short} ({self.better} is better)"
+
+    @property
+    def title(self) -> str:
+        """Of an axis that has room for its full name."""
+        full = "" if self.words == self.noun else f": {self.words}"
+        return f"test {self.noun}{full} ({self.better} is better)"
+
+    @property
+    def brief(self) -> str:
+        """The same for an axis with less room."""
+        named = f"test {self.noun}" if self.words == self.noun else self.words
+        return f"{named} ({self.better} is better)"
+
+    def text(self, value: float | None) -> str:
+        """A value as people read it."""
+        if value is None or not math.isfinite(value):
+            return NOTHING
+        return self.finite_text(value)
+
+    def finite_text(self, value: float) -> str:
+        """A value as people read it, where there is one: three digits that count."""
+        return f"{value:.3g}"
+
+    def plus_minus(self, mean: float | None, spread: float | None) -> str:
+        """With the spread over seeds, where there is one."""
+        if mean is None or spread is None or not spread > 0:
+            return self.text(mean)
+        return f"{self.text(mean)} ± {spread:.2g}"
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """The numbers along an axis."""
+        return [f"{value:.4g}" for value in values]
+
+    # --- gains of one method over another; above 0 is better
+
+    def gains(self, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """What was gained, run by run."""
+        difference = other - own if self.better == "lower" else own - other
+        scale = float(other.mean()) if self.by_ratio else 1.0
+        return difference / (scale if scale > 0 else 1.0)  # the other has no error at all
+
+    def size(self, gain: float) -> str:
+        """How large a gain or loss is, without its sign."""
+        return f"{abs(gain):.3g}"
+
+    def gain_tick(self, gain: float) -> str:
+        """A gain along an axis."""
+        return f"{gain:g}"
+
+    def way(self, gain: float) -> str:
+        """Such as "lower (better)"."""
+        lower = (gain > 0) == (self.better == "lower")
+        return f"{'lower' if lower else 'higher'} ({'better' if gain > 0 else 'worse'})"
+
+
+class MeanMetric(Metric):
+    """A mean over test records, each of which has a share of its own, at least 0 and bounded."""
+
+    @abstractmethod
+    def share(self, task: Task, outputs: Array, y: Array) -> Array:
+        """What each record adds to the mean, [n]: at least 0, and from the record alone."""
+
+    def largest(self, bound: float) -> float:
+        """The most that a record's share counts where it is bounded, as asked (--metric-bound)."""
+        return bound
+
+    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+        """The mean of the shares; NaN of no record."""
+        shares = self.share(task, outputs, y)
+        return jnp.sum(jnp.where(present, shares, 0)) / jnp.sum(present)
+
+    def bounded_share(self, task: Task, outputs: Array, y: Array, largest: float) -> Array:
+        """Shares of at most `largest`: what a record can add, whatever it and the model are.
+
+        A share that is not a number is the largest, or one record would make the mean of all of
+        them not a number.
+        """
+        return jnp.fmin(self.share(task, outputs, y), largest)
+
+    def as_loss(self, means: np.ndarray, largest: float) -> np.ndarray:
+        """Means of shares from 0 to `largest` such that lower is better.
+
+        A model that is not finite (NaN here) has the worst.
+        """
+        lower = means if self.better == "lower" else largest - means
+        return np.where(np.isfinite(lower), lower, largest)
+
+
+class ErrorMetric(MeanMetric):
+    """A mean of errors: from 0, lower is better, compared by ratio."""
+
+    better = "lower"
+    noun = "error"
+    limits = (0.0, math.inf)
+    by_ratio = True
+    digits = 5
+    gained = "reduction of error"
+
+    def size(self, gain: float) -> str:
+        """In percent of what there was."""
+        return percent(abs(gain))
+
+    def gain_tick(self, gain: float) -> str:
+        """In percent."""
+        return percent(gain)

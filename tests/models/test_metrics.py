@@ -1,0 +1,176 @@
+"""Metrics are what other programs say they are, know when they have no value, and their words."""
+
+import math
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from federations import small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
+
+from silodp import SilodpError
+from silodp.data.tasks import TASKS, get_task
+from silodp.models.metrics import METRICS, MeanMetric, get_metric, mean_metric, metric_for
+
+MEANS = [metric for metric in METRICS.values() if isinstance(metric, MeanMetric)]
+ELSEWHERE = {
+    "mse": mean_squared_error,
+    "mae": mean_absolute_error,
+    "r2": r2_score,
+    "accuracy": accuracy_score,
+}
+
+
+def value(name, outputs, y, present=None, task="regression"):
+    present = np.ones(len(y), bool) if present is None else present
+    metric = get_metric(name)
+    return float(metric.value(get_task(task), *map(jnp.asarray, (outputs, y, present))))
+
+
+@pytest.mark.parametrize("name", ["mse", "mae", "r2"])
+def test_metrics_of_numbers_are_those_of_scikit_learn(name):
+    rng = np.random.default_rng(0)
+    for count in (2, 3, 50, 1000):
+        y = rng.normal(5, 2, count).astype(np.float32)
+        outputs = (y + rng.normal(0, 1, count)).astype(np.float32)
+        assert value(name, outputs, y) == pytest.approx(ELSEWHERE[name](y, outputs), rel=1e-4)
+
+
+def test_metrics_of_numbers_by_hand():
+    outputs, y = np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0, 2.0])
+    assert value("mse", outputs, y) == pytest.approx(10 / 3)
+    assert value("mae", outputs, y) == pytest.approx(4 / 3)
+    assert value("r2", outputs, y) == pytest.approx(1 - 10 / 2)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_accuracy_is_that_of_scikit_learn(task):
+    rng = np.random.default_rng(1)
+    outputs = rng.normal(size=200 if task == "binary" else (200, 4))
+    guessed = np.sign(outputs) if task == "binary" else outputs.argmax(1)
+    y = np.where(rng.random(200) < 0.3, guessed, np.roll(guessed, 1))
+    found = value("accuracy", outputs, y, task=task)
+    assert found == pytest.approx(accuracy_score(y, guessed))
+
+
+def test_a_draw_of_two_classes_is_wrong_for_both():
+    right = get_task("binary").right(np.array([0.0, 2.0, -1.0, 0.0]), np.array([1.0, 1, 1, -1]))
+    assert right.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
+def test_padding_changes_no_metric(metric):
+    rng = np.random.default_rng(2)
+    task = get_task(metric.tasks[-1])
+    shape = task.output_shape(3)
+    y = np.array(task.extreme_labels(3) * 4, task.label_dtype)
+    outputs = rng.normal(size=(len(y), *shape)).astype(np.float32)
+    alone = value(metric.name, outputs, y, task=task.name)
+    strange = np.full((5, *shape), np.inf, np.float32)
+    padded = value(
+        metric.name,
+        np.concatenate([outputs, strange]),
+        np.concatenate([y, np.zeros(5, y.dtype)]),
+        np.arange(len(y) + 5) < len(y),
+        task.name,
+    )
+    assert padded == pytest.approx(alone, rel=1e-6)
+
+
+def test_r2_needs_targets_that_differ():
+    r2 = get_metric("r2")
+    for y in (np.array([]), np.array([0.3]), np.full(1000, 0.1)):
+        y = y.astype(np.float32)
+        assert not r2.has_value(y)
+        assert math.isnan(value("r2", y + 0.5, y))
+    # Its padding does not make targets differ, and does not make them equal.
+    assert math.isnan(value("r2", np.ones(3), np.array([1.0, 1.0, 0.0]), np.array([1, 1, 0], bool)))
+    assert r2.has_value(np.array([0.0, 1.0]))
+    assert value("r2", np.array([0.0, 1.0]), np.array([0.0, 1.0])) == 1.0
+
+
+def test_which_silos_have_a_value():
+    federation = small(sizes=(20, 20, 20))
+    first, second, third = federation.silos
+    second = replace(second, test=second.test.take(np.arange(1)))
+    federation = replace(federation, silos=(first, second, third))
+    assert get_metric("r2").where_known([federation]).tolist() == [[True, False, True]]
+    assert get_metric("mae").where_known([federation]).tolist() == [[True, True, True]]
+
+
+numbers = arrays.arrays(np.float32, 20, elements=st.floats(width=32))
+
+
+@pytest.mark.parametrize("metric", MEANS, ids=lambda metric: metric.name)
+@given(outputs=numbers, bound=st.floats(1e-3, 1e6))
+@settings(deadline=None, max_examples=50)
+def test_a_bounded_share_is_bounded_whatever_the_model_says(metric, outputs, bound):
+    """Of this a noisy metric's epsilon lives."""
+    largest = metric.largest(bound)
+    for name in metric.tasks:
+        task = get_task(name)
+        shaped = outputs if task.output_shape(2) == () else outputs.reshape(10, 2)
+        y = np.resize(np.array(task.extreme_labels(2), task.label_dtype), len(shaped))
+        shares = metric.bounded_share(task, jnp.asarray(shaped), jnp.asarray(y), largest)
+        assert shares.shape == (len(shaped),)
+        assert bool(jnp.all((shares >= 0) & (shares <= np.float32(largest))))
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
+def test_each_task_has_a_metric_of_its_own_that_fits(task):
+    assert metric_for(task.name).name == task.metric
+    assert task.name in metric_for(task.name).tasks
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_is_in_the_file_of_its_name(name):
+    metric = get_metric(name)
+    assert metric.name == name
+    assert type(metric).__module__ == f"silodp.models.metrics.{name}"
+    assert set(metric.tasks) <= set(TASKS)
+
+
+def test_a_metric_for_another_task_is_refused():
+    with pytest.raises(SilodpError, match=r"--metric accuracy: .*regression task: choose mse or"):
+        metric_for("regression", "accuracy")
+    with pytest.raises(SilodpError, match="'rmsle' is unknown: use "):
+        get_metric("rmsle")
+
+
+def test_what_is_no_mean_cannot_be_bounded():
+    assert mean_metric(get_metric("mae"), "--metric-share").name == "mae"
+    with pytest.raises(SilodpError, match=r"--metric-share takes a mean.*r2 is none: choose "):
+        mean_metric(get_metric("r2"), "--metric-share")
+
+
+def test_words():
+    mse, mae, r2, accuracy = map(get_metric, ("mse", "mae", "r2", "accuracy"))
+    assert mse.title == "test error: mean squared error (lower is better)"
+    assert mse.brief == "mean squared error (lower is better)"
+    assert mae.label == "test MAE (lower is better)"
+    assert accuracy.title == accuracy.label == accuracy.brief == "test accuracy (higher is better)"
+    assert r2.label == "test R² (higher is better)"
+    assert r2.heading == "test r2 (higher is better)"
+    assert [one.text(0.12345) for one in (mse, mae, r2, accuracy)] == [
+        *("0.123", "0.123", "0.123"),
+        "12.3 %",
+    ]
+    assert r2.text(math.nan) == accuracy.text(None) == "not a number"
+    assert accuracy.plus_minus(0.9, 0.01) == "90.0 ± 1.0 %"
+    assert r2.plus_minus(-0.5, 0.1) == "-0.5 ± 0.1"
+
+
+def test_gains_in_words():
+    """Errors are compared by ratio, shares by points, and R² by difference."""
+    own, other = np.array([0.2, 0.4]), np.array([0.5, 0.7])
+    mae, r2, accuracy = map(get_metric, ("mae", "r2", "accuracy"))
+    assert mae.gains(own, other).tolist() == pytest.approx([0.5, 0.5])
+    assert (mae.size(0.5), mae.way(0.5)) == ("50 %", "lower (better)")
+    assert mae.way(-0.5) == "higher (worse)"
+    assert r2.gains(own, other).tolist() == pytest.approx([-0.3, -0.3])
+    assert (r2.size(-0.3), r2.way(-0.3)) == ("0.3", "lower (worse)")
+    assert (accuracy.size(0.3), accuracy.way(0.3)) == ("30.0 points", "higher (better)")
