@@ -21,7 +21,7 @@ import silodp
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.cli import app
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.engines import checkpoint
 from silodp.methods import METHODS
 
@@ -334,7 +334,7 @@ def test_help_says_what_each_option_is_for(cli, path):
 def test_help_tells_defaults(cli):
     shown = " ".join(re.sub(r"[│\s]+", " ", cli("run", "--help").stdout).split())
     for name in ("method", "sampling", "accountant", "weights"):
-        assert f"(default: {getattr(RunOptions(), name)})" in shown
+        assert f"(default: {getattr(RunRequest(), name)})" in shown
 
 
 # --- interrupted runs

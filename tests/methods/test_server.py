@@ -115,7 +115,7 @@ def test_a_sweep_over_server_lr_and_a_run_agree():
 def test_the_rate_fits_the_optimiser_unless_it_is_given():
     def rate(**options):
         options |= OPTIONS
-        return silodp.plan(federation=small(sizes=(40,)), **options).asked[0].server_lr
+        return silodp.plan(federation=small(sizes=(40,)), **options).specs[0].server_lr
 
     assert [rate(server_optimiser=name) for name in SERVER_OPTIMISERS] == [1.0, 1.0, 0.01]
     assert rate(server_optimiser="fedadam", server_lr=0.2) == 0.2

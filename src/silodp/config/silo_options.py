@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.options import LARGEST
+from silodp.config.declared import LARGEST
 
 
 def lambda_of_each(
