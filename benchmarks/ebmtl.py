@@ -59,7 +59,9 @@ def main() -> None:
     asked = parser.parse_args()
     print(machine.describe())
     common: dict[str, Any] = dict(workloads.school(asked.quick).options)
-    common = {name: value for name, value in common.items() if name not in (*tagged("swept"), "method")}
+    common = {
+        name: value for name, value in common.items() if name not in (*tagged("swept"), "method")
+    }
     common["seeds"] = 2 if asked.quick else 5
     if not asked.quick:
         common["preprocess"] = asked.preprocess

@@ -83,7 +83,7 @@ class _Arguments(TypedDict, total=False):
     channels: str | None
     """What images of a folder are taken as: colour (the default) or grey."""
     data: str
-    """A data set's name (silodp data list), or a path to yours."""
+    """Data set's name (silodp data list), or a path."""
     method: str
     """How silos learn together (silodp methods)."""
     model: str | None

@@ -105,7 +105,6 @@ def tune(
       **options: see `RunRequest`; those that the grid names are the pivot's.
     """
     place = run_folder(out, resume, overwrite)
-    # The usual method has nothing that a silo could try by itself.
     request, *others = requests_of(
         {"method": METHOD} | dict(options),
         uses=USES,

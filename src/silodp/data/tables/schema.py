@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.errors import SilodpError, one_of
-from silodp.data.source import DataOptions
+from silodp.config.data_options import DataOptions
 
 
 @dataclass(frozen=True)
