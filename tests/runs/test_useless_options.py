@@ -90,6 +90,11 @@ def test_folders_of_which_there_is_none(flag):
             train(federation=small(), **OPTIONS_OF_RUNS, **{flag: True})
 
 
+def test_a_run_takes_no_lists():
+    with pytest.raises(silodp.SilodpError, match="A run is of one setting"):
+        silodp.run(federation=small(), **OPTIONS_OF_RUNS | {"lr": [0.1, 0.2]})
+
+
 def test_what_was_typed_is_refused_and_what_a_file_holds_is_told(cli, sentence, tmp_path):
     config = tmp_path / "shared.toml"
     config.write_text("lam = 2\nlifetime-epsilon = 4\nselect-share = 0.1\nrounds = 2\n", "utf-8")

@@ -16,6 +16,7 @@ import numpy as np
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
+from silodp.config.options import RunRequest
 from silodp.config.run_arguments import RunArguments, SweepArguments
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
@@ -61,9 +62,10 @@ def run(
     place = run_folder(out, resume, overwrite)
     if baselines and place is None:
         raise SilodpError("--baselines needs a folder to write to: give --out.")
+    # What would be refused is refused before any baseline is trained.
+    if len(_requests(options, federation, custom_model)) > 1:
+        raise SilodpError("A run is of one setting: give single values, or use silodp.sweep.")
     if baselines and place is not None:
-        # What would be refused is refused before anything is trained.
-        requests_of(options, own_data=federation is not None, own_model=custom_model is not None)
         own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
         train_baselines(run, place.folder, resume, overwrite, **own, **options)
     training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
@@ -113,9 +115,7 @@ def plan(
     Trains nothing. With a ledger, refuses as the run would be refused. Arguments as for `run`.
     """
     reporter = reporter or Reporter()
-    requests = requests_of(
-        options, own_data=federation is not None, own_model=custom_model is not None
-    )
+    requests = _requests(options, federation, custom_model)
     if federation is None:
         refuse_early(requests[0])
     prepared = prepare(requests, federation, custom_model, reporter)
@@ -123,6 +123,12 @@ def plan(
     if ledgers is not None:
         ledgers.check()
     return prepared
+
+
+def _requests(
+    options: Mapping[str, Any], federation: Data | None, custom_model: Model | None
+) -> list[RunRequest]:
+    return requests_of(options, own_data=federation is not None, own_model=custom_model is not None)
 
 
 def _trained(
@@ -133,9 +139,7 @@ def _trained(
     reporter: Reporter | None,
     options: Mapping[str, Any],
 ) -> tuple[TrainingRun, list[Result]]:
-    requests = requests_of(
-        options, own_data=federation is not None, own_model=custom_model is not None
-    )
+    requests = _requests(options, federation, custom_model)
     first = requests[0]
     about = {"data": first.data, "method": first.method, "settings": len(requests)}
     with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
