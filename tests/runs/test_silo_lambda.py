@@ -1,5 +1,6 @@
 """`--silo-lam`: silos with a lambda of their own."""
 
+import importlib
 import json
 import math
 
@@ -104,11 +105,12 @@ def test_an_audit_attacks_what_would_be_run(monkeypatch):
     def listen(job, world, settings, *_):
         raise RuntimeError(str([setting.of_silos for setting in settings]))
 
-    monkeypatch.setattr("silodp.audit.auditing.direct_checks", lambda *_: ())
-    monkeypatch.setattr("silodp.audit.auditing.run_trials", listen)
+    auditing = importlib.import_module("silodp.audit.auditing")
+    monkeypatch.setattr(auditing, "direct_checks", lambda *_: ())
+    monkeypatch.setattr(auditing, "run_trials", listen)
     lambdas = ENDS | {"silo 3": 7}
     with pytest.raises(RuntimeError, match=r"'lam': \(inf, 7.0\)"):  # silo 3 and one other
-        silodp.audit(federation=federation(), silo="silo 3", silo_lam=lambdas, **OPTIONS)
+        auditing.audit(federation=federation(), silo="silo 3", silo_lam=lambdas, **OPTIONS)
 
 
 class Interrupting(Reporter):
