@@ -16,7 +16,8 @@ from silodp.base.progress import Reporter
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
 from silodp.privacy.session import free_rounds
-from silodp.runs.prepare import grid, prepare
+from silodp.runs.prepare import prepare
+from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
 TOLERANCE = 1e-4
@@ -78,11 +79,11 @@ def _our_models(federation: Federation, name: str, clip: float) -> np.ndarray:
     options: dict[str, Any] = {"method": "mrmtl", "model": name, "lam": _LAM, "lr": _LR}
     options |= {"rounds": _ROUNDS, "batch_size": 32, "clip": clip, "small_silos": "full-batch"}
     options |= {"epsilon": float("inf"), "delta": 1e-3}
-    prepared = prepare(grid(options), federation, None, Reporter())
+    prepared = prepare(requests_of(options), federation, None, Reporter())
     # Clipped as if private, but with a noise of zero.
     plans = tuple(replace(plan, epsilon=1.0, noise_multiplier=0.0) for plan in prepared.plans[0])
     job = job_of(prepared)
-    values = job.method.traced_values(prepared.asked[0])
+    values = job.method.traced_values(prepared.specs[0].values)
     simulation = Simulation(job, [0], [federation], [Setting(_LR, plans, values)])
     state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, _ROUNDS))
     return simulation.personal_models(state)[0, 0]

@@ -18,8 +18,8 @@ import numpy as np
 
 import silodp
 from benchmarks import machine, workloads
+from silodp.config.options import tagged
 from silodp.results.result import Result
-from silodp.runs.prepare import SWEPT
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 6.0, 10.0, math.inf)
 LEARNING_RATES = [0.003, 0.01, 0.03, 0.1]
@@ -59,7 +59,9 @@ def main() -> None:
     asked = parser.parse_args()
     print(machine.describe())
     common: dict[str, Any] = dict(workloads.school(asked.quick).options)
-    common = {name: value for name, value in common.items() if name not in (*SWEPT, "method")}
+    common = {
+        name: value for name, value in common.items() if name not in (*tagged("swept"), "method")
+    }
     common["seeds"] = 2 if asked.quick else 5
     if not asked.quick:
         common["preprocess"] = asked.preprocess

@@ -52,13 +52,14 @@ def measure(work: workloads.Work, names: list[str], times: int) -> list[dict[str
     options: dict[str, Any] = work.options | {
         "lr": lrs,
         "seeds": work.seeds,
-        "lam": workloads.LAMBDA,
     }
     seconds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(times):
         for name in names:
-            asked: dict[str, Any] = {**options, "method": name}
-            seconds[name].append(silodp.sweep(**asked)[0].seconds)
+            request: dict[str, Any] = {**options, "method": name}
+            if "lam" in get_method(name).option_names:
+                request["lam"] = workloads.LAMBDA
+            seconds[name].append(silodp.sweep(**request)[0].seconds)
     runs = work.seeds * len(lrs)
 
     def median(name: str, part: str) -> float:

@@ -16,10 +16,11 @@ from typing import Any
 
 import silodp
 from benchmarks import machine, workloads
+from silodp.config.choices import Entropy
 
 TIMES = 3
 MOST = 3.0  # times an experiment, in training
-ENTROPY = {"experiment": "seed", "release": "os"}
+ENTROPY: dict[str, Entropy] = {"experiment": "seed", "release": "os"}
 
 
 def main() -> None:

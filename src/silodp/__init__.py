@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from silodp.advice.advise import Advice, advise
     from silodp.auditing.audit import Audit, audit
     from silodp.base.errors import SilodpError
-    from silodp.config.options import RunOptions
+    from silodp.config.options import RunRequest
     from silodp.data.federation import Federation, Records, Silo
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
@@ -48,7 +48,7 @@ __all__ = [
     "Queries",
     "Records",
     "Result",
-    "RunOptions",
+    "RunRequest",
     "Schedule",
     "Silo",
     "SilodpError",
@@ -99,7 +99,7 @@ _PLACES = {
     "remaining": "silodp.privacy.ledger.account",
     "Result": "silodp.results.result",
     "run": "silodp.runs.run",
-    "RunOptions": "silodp.config.options",
+    "RunRequest": "silodp.config.options",
     "Schedule": "silodp.privacy.mechanisms.queries",
     "Silo": "silodp.data.federation",
     "SilodpError": "silodp.base.errors",

@@ -152,11 +152,12 @@ def test_budgets_of_their_own(tmp_path):
     """One without privacy among private ones, and one under replace-one."""
     policies = tmp_path / "p.toml"
     policies.write_text(
+        "[default]\nepsilon = 1\ndelta = 1e-4\n"
         '[silos.open]\nepsilon = "inf"\n[silos.swap]\nrelation = "replace-one"\n'
         '[silos.hidden]\npublic = ["label range"]\nrecords = 90\n'
     )
     records = dict.fromkeys(("open", "usual", "swap", "hidden"), 100)
-    advice = advise(records=records, policies=policies, **BUDGET, **GUESS)
+    advice = advise(records=records, policies=policies, **GUESS)
     open_, usual, swap, hidden = advice.silos
     assert open_["local"] == pytest.approx(0.2**2 / 100)
     noise = usual["local"] - open_["local"]
@@ -457,9 +458,9 @@ def test_policies_are_heeded(cli, sentence, tmp_path):
     asked = ("--data", "synthetic", "--task", "binary", "--estimate-epsilon", "0.5")
     policies.write_text('[silos.silo-01]\npublic = ["record count"]')
     assert "class list" in sentence(cli(*given, *asked))
-    policies.write_text('[silos.silo-01]\nepsilon = "inf"')
+    policies.write_text('[default]\nepsilon = 1\n[silos.silo-01]\nepsilon = "inf"')
     ledger = ("--ledger", tmp_path / "ledger")
-    assert "only what is proven" in sentence(cli(*given, *asked, *ledger))
+    assert "only what is proven" in sentence(cli(*given[:-2], *asked, *ledger))
     policies.write_text('[default]\nsubject = "patient"')
     data = ("--data", "synthetic", *SPREAD)
     assert "--subject-column patient" in sentence(cli(*given, *data))

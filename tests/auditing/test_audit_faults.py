@@ -23,7 +23,8 @@ from silodp.engines.programs import Programs
 from silodp.models import model as models
 from silodp.privacy import plan as plans
 from silodp.privacy.mechanisms import training
-from silodp.runs.prepare import grid, prepare
+from silodp.runs.prepare import prepare
+from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
 pytestmark = pytest.mark.as_shipped  # thousands of runs: fast code is worth its wait
@@ -36,8 +37,8 @@ SECRET = bytes(range(32))  # of the releases that are audited: the same in every
 def prepared(federation=None, model=None, **options):
     """What is planned, and the job: a release, unless its entropy is a seed."""
     federation = federation or small(sizes=(30, 30), test=5)
-    found = prepare(grid(OPTIONS | options), federation, model, Reporter())
-    secret = SECRET if found.asked[0].entropy == "os" else b""
+    found = prepare(requests_of(OPTIONS | options), federation, model, Reporter())
+    secret = SECRET if found.specs[0].entropy == "os" else b""
     return found, replace(job_of(found), secret=secret)
 
 

@@ -125,8 +125,8 @@ def test_ends_of_the_range(cli, sentence, tmp_path):
     policies.write_text("[default]\nepsilon = " + "9" * 400)
     assert "beyond all numbers" in sentence(cli("plan", *PLAN, "--policies", policies))
     assert "--clip" in sentence(cli("plan", *PLAN, "--clip", "1e-40"))
-    policies.write_text('[silos.silo-01]\nepsilon = "inf"')
-    done = cli("plan", *PLAN, "--policies", policies, "--max-silos-per-subject", "2")
+    policies.write_text('[default]\nepsilon = 3\n[silos.silo-01]\nepsilon = "inf"')
+    done = cli("plan", *PLAN[:-2], "--policies", policies, "--max-silos-per-subject", "2")
     assert "no guarantee" in done.stdout
 
 

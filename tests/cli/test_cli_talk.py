@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -57,11 +58,13 @@ def failing(monkeypatch):
         ("theory", "--trials", "0"),
         ("plan", *SMALL),
         ("advise", "--records", "50,60", "--sigma", "1", "--tau", "1", *SMALL[4:]),
-        ("run", *SMALL, "--lam", "2", "--method", "local"),
+        ("run", *SMALL, "--config", "lam.toml", "--method", "local"),
     ],
     ids=lambda args: " ".join(args[:2]),
 )
-def test_quiet_and_json(cli, args):
+def test_quiet_and_json(cli, args, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("lam.toml").write_text("lam = 2\n", encoding="utf-8")
     quiet = cli(*args, "--quiet")
     assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
     told = cli(*args, "--json")
@@ -93,10 +96,12 @@ def test_quiet_still_writes_files(cli, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["theory.json", "theory.png"]
 
 
-def test_notes_are_not_among_the_answers(cli):
-    done = cli("plan", *SMALL, "--method", "local", "--lam", "2", "--json")
+def test_notes_are_not_among_the_answers(cli, tmp_path):
+    config = tmp_path / "lam.toml"
+    config.write_text("lam = 2\n", encoding="utf-8")
+    done = cli("plan", *SMALL, "--method", "local", "--config", config, "--json")
     json.loads(done.stdout)
-    assert "local does not use --lam" in done.stderr
+    assert "Note: Passed over in the --config file: --lam: method 'local'" in done.stderr
 
 
 def test_json_has_no_number_that_json_does_not_know(capsys):
@@ -307,6 +312,7 @@ def test_help_is_fast():
     """It waits for nothing that takes time to load: 0.3 s where JAX alone takes two."""
     program = """
 import sys
+from pathlib import Path
 from silodp.__main__ import main
 try:
     main()

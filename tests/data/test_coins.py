@@ -18,7 +18,7 @@ from scipy import stats
 import silodp
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.data import coins
 from silodp.data.federation import ExpectedCounts, Federation, Records, Silo
 from silodp.data.images.folders import Labelled, split_images
@@ -434,7 +434,7 @@ def test_neighbours_are_planned_and_charged_alike(tmp_path, cli, relation):
         done = cli("run", *asked, "--ledger", tmp_path / name / "ledger", "--json")
         assert done.exit_code == 0, done.output
         results.append(json.loads(done.stdout))
-        options = RunOptions(data=str(data[1]), schema=data[3], silo_column="site", target="y")
+        options = RunRequest(data=str(data[1]), schema=data[3], silo_column="site", target="y")
         kept.append(load(options, None, Reporter()).federations[0])
     assert told[0] == told[1]
     assert all(silo["unproven"] == [] for silo in told[0])
@@ -461,7 +461,7 @@ def test_runs_of_several_seeds_differ_in_counts_and_tell_none(tmp_path, cli):
     assert [silo["records"] for silo in result["per_silo"]] == [80, 160]
     assert [silo["test_records"] for silo in result["per_silo"]] == [20, 40]
     assert len(result["test"]["per_seed"]) == 3
-    options = RunOptions(data=str(data[1]), schema=data[3], silo_column="site", target="y", seeds=3)
+    options = RunRequest(data=str(data[1]), schema=data[3], silo_column="site", target="y", seeds=3)
     counts = [one.train_counts.tolist() for one in load(options, None, Reporter()).federations]
     assert len(set(map(tuple, counts))) == 3
     # Padded together or alone, a seed's run is the same.
@@ -477,7 +477,7 @@ def test_the_noisy_metric_is_divided_by_what_is_expected(tmp_path):
     asked |= {"epsilon": math.inf, "rounds": 1, "method": "fedavg"}
     exact = silodp.run(**asked)
     noisy = silodp.run(**asked, metric_share=0.5)
-    federation = load(RunOptions(**asked), None, Reporter()).federations[0]
+    federation = load(RunRequest(**asked), None, Reporter()).federations[0]
     for silo, one, other in zip(federation.silos, exact.per_silo, noisy.per_silo, strict=True):
         share = len(silo.test) / silo.public_test_count
         assert share != 1

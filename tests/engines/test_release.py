@@ -21,8 +21,8 @@ COMMON = {"rounds": 4, "batch_size": 16, "epsilon": 4, "delta": 1e-4, "lr": 0.1,
 def made(federation, **options):
     prepared = silodp.plan(federation=federation, **(COMMON | options))
     job = replace(job_of(prepared), secret=SECRET)
-    traced = prepared.method.traced_values(prepared.asked[0])
-    return job, Setting(prepared.asked[0].lr, prepared.plans[0], traced)
+    spec = prepared.specs[0]
+    return job, Setting(spec.lr, spec.plans, spec.method.traced_values(spec.values))
 
 
 def by_simulation(job, federation, setting, steps=((0, 4),)):

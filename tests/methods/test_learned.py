@@ -18,7 +18,8 @@ from silodp.engines.job import Setting
 from silodp.methods import METHODS
 from silodp.methods.base import Method, add, difference, one_pass_a_round, weighted_mean
 from silodp.results.result import read_result
-from silodp.runs.prepare import grid, prepare
+from silodp.runs.prepare import prepare
+from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
 FEDERATION, ROUNDS, LR = small(sizes=(40, 70)), 3, 0.1
@@ -110,7 +111,7 @@ def test_each_setting_of_a_sweep_has_learned_its_own():
 
 
 def test_trials_show_what_the_pivot_learned():
-    prepared = prepare(grid(OPTIONS | {"lam": 1.0}), FEDERATION, None, Reporter())
+    prepared = prepare(requests_of(OPTIONS | {"lam": 1.0}), FEDERATION, None, Reporter())
     job = replace(job_of(prepared), pivot=True)
     lams, plans = [3.0, 1.0, 1.0, 1.0], prepared.plans[0]
     settings = [Setting(LR, plans, {"lam": lam}, trial=n) for n, lam in enumerate(lams)]

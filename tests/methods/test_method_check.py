@@ -67,9 +67,10 @@ def test_our_own_methods_pass(name, kind):
         "softmax": get_model("softmax", "multiclass", (4,), 3),
         "convnet": get_model("convnet", "multiclass", (28, 28, 1), 10),
     }[kind]
-    entry, asked = get_method(name), silodp.RunOptions(method=name, rounds=10, server_lr=1.0)
-    build = partial(entry.build, rounds=10, **entry.fixed_values(asked))
-    check_method(name, build, entry.traced_values(asked), model, 10)
+    entry = get_method(name)
+    values = vars(silodp.RunRequest(method=name, rounds=10, server_lr=1.0))
+    build = partial(entry.build, rounds=10, **entry.fixed_values(values))
+    check_method(name, build, entry.traced_values(values), model, 10)
 
 
 def test_what_is_changed_here_is_sound():

@@ -30,7 +30,7 @@ def with_plans_of(other, method, **options):
     options = OPTIONS | {"federation": small(), "epsilon": 4, "seeds": 1} | options
     plans = silodp.plan(method=other, **options).plans[0]
     prepared = silodp.plan(method=method, **options)
-    values = prepared.method.traced_values(prepared.asked[0])
+    values = prepared.specs[0].method.traced_values(prepared.specs[0].values)
     job = job_of(prepared)
     simulation = Simulation(job, [0], prepared.federations, [Setting(0.1, plans, values)])
     state, _ = simulation.advance(simulation.initial_state(), free_rounds(0, job.rounds))
@@ -193,7 +193,7 @@ def test_every_method_says_what_it_costs():
         assert entry.summary
         assert "pass" in entry.cost
         values = dict.fromkeys(entry.options, 0.5)
-        fixed = entry.fixed_values(silodp.RunOptions(method=name))
+        fixed = entry.fixed_values(vars(silodp.RunRequest(method=name)))
         schedule = entry.build(rounds=10, **values, **fixed).schedule(10)
         assert (schedule.select_rounds > 0) == ("selection" in entry.cost)
 

@@ -13,6 +13,7 @@ import pytest
 from federations import small, two_kinds
 
 import silodp
+from silodp.methods import get_method
 from silodp.methods.clusters import distinct_starts
 from silodp.methods.parting import alike
 from silodp.methods.relations import RIDGE, expectations
@@ -25,12 +26,13 @@ WEIGHTS = COUNTS / COUNTS.sum()
 
 
 def trained(method, federation=FEDERATION, **options):
+    lam = {"lam": LAM} if "lam" in get_method(method).option_names else {}
     result = silodp.run(
         federation=federation,
         method=method,
         epsilon=math.inf,
         keep_models=True,
-        **({"rounds": ROUNDS, "lr": LR, "lam": LAM, "batch_size": 1000} | options),
+        **({"rounds": ROUNDS, "lr": LR, "batch_size": 1000} | lam | options),
         small_silos="full-batch",
     )
     return result.models[0]

@@ -121,7 +121,7 @@ def test_what_a_ledger_does_not_take(cli, sentence, tmp_path, more, words):
 
 def test_settings_of_a_sweep_share_noise_and_are_refused(tmp_path):
     with pytest.raises(silodp.SilodpError, match="share their noise"):
-        silodp.sweep(federation=small(), lam=[0.1, 1], epsilon=2, delta=1e-4, ledger=tmp_path)
+        silodp.sweep(federation=small(), lr=[0.1, 1], epsilon=2, delta=1e-4, ledger=tmp_path)
 
 
 def test_the_ledger_counts_one_relation(cli, sentence, tmp_path):

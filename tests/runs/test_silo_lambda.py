@@ -78,11 +78,15 @@ def test_the_debug_engine_gives_each_silo_its_own_too(monkeypatch):
     np.testing.assert_allclose(models, np.repeat(expected[:, None], 5, axis=1), rtol=1e-4)
 
 
+def own_values(prepared):
+    return [spec.own_values for spec in prepared.specs]
+
+
 def test_unnamed_silos_follow_a_sweep(file):
     path = file('"silo 0" = 3\n"silo 2" = inf\n')
     swept = {"lam": [0.1, 2], "silo_lam": path}
     prepared = silodp.plan(federation=federation(), **OPTIONS | swept)
-    assert [own["lam"] for own in prepared.of_silos] == [
+    assert [own["lam"] for own in own_values(prepared)] == [
         (3.0, 0.1, math.inf, 0.1),
         (3.0, 2.0, math.inf, 2.0),
     ]
@@ -90,10 +94,10 @@ def test_unnamed_silos_follow_a_sweep(file):
 
 def test_a_warm_start_takes_it_too():
     prepared = silodp.plan(federation=federation(), **OPTIONS | {"method": "ifca+meanpull"})
-    assert prepared.of_silos == [{}]
+    assert own_values(prepared) == [{}]
     given = {"method": "ifca+meanpull", "silo_lam": {"silo 3": np.float32(2)}}
     prepared = silodp.plan(federation=federation(), **OPTIONS | given)
-    assert prepared.of_silos == [{"lam": (1.0, 1.0, 1.0, 2.0)}]
+    assert own_values(prepared) == [{"lam": (1.0, 1.0, 1.0, 2.0)}]
 
 
 def test_an_audit_attacks_what_would_be_run(monkeypatch):

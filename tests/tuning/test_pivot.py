@@ -14,7 +14,8 @@ from silodp.base.progress import Reporter
 from silodp.engines import execution
 from silodp.engines.execution import execute
 from silodp.engines.job import Setting
-from silodp.runs.prepare import grid, prepare
+from silodp.runs.prepare import prepare
+from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
 FEDERATION = small(sizes=(40, 70, 55))
@@ -25,9 +26,9 @@ def trained(lams, trials=None, method="mrmtl", lr=None, pivot=True, seeds=1, **o
     """Models and metrics of settings with these lambdas, the first of which is the pivot's."""
     asked = {"epsilon": 4.0, "delta": 1e-3, "rounds": ROUNDS, "lr": LR, "batch_size": 35}
     asked |= {"method": method, "seeds": seeds} | options
-    prepared = prepare(grid(asked), FEDERATION, None, Reporter())
+    prepared = prepare(requests_of(asked), FEDERATION, None, Reporter())
     job = replace(job_of(prepared), pivot=pivot)
-    values = job.method.traced_values(prepared.asked[0])
+    values = job.method.traced_values(prepared.specs[0].values)
     settings = [
         Setting(rate, prepared.plans[0], values | {"lam": lam}, trial=trial)
         for lam, trial, rate in zip(

@@ -131,8 +131,9 @@ def test_each_silo_draws_its_own_trials():
 def test_settings_are_the_pivot_and_each_try_with_noise_as_charged():
     """And with numbers of their own, from which batches and noise come."""
     plans = (plan(), replace(plan(), silo="b", noise_multiplier=5.0))
-    asked = silodp.RunOptions(lam=0.6, lr=0.1)
-    prepared = SimpleNamespace(asked=[asked], plans=[plans], method=get_method("mrmtl"))
+    values = vars(silodp.RunRequest(lam=0.6, lr=0.1, server_lr=1.0))
+    spec = SimpleNamespace(values=values, plans=plans, method=get_method("mrmtl"))
+    prepared = SimpleNamespace(specs=[spec], plans=[plans])
     drawn = np.array([[[2, 0, 1], [1, 0, 0]]])
     pivot, *tries = settings_of(prepared, drawn)
     assert (pivot.options["lam"], pivot.trial) == (0.6, 0)

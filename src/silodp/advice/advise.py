@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from dp_accounting import get_sigma_gaussian
@@ -34,10 +34,13 @@ from silodp.advice.spread import Spread, estimated_spread
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.base.values import plain
-from silodp.config.options import LARGEST
+from silodp.config.declared import LARGEST
+from silodp.config.options import DATA_OPTIONS, OPTIONS, tagged
+from silodp.config.run_arguments import RunArguments
 from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.policy import Policy, check_delta, concerns
-from silodp.runs.prepare import Data, grid
+from silodp.runs.prepare import Data
+from silodp.runs.requests import requests_of
 from silodp.runs.run_results import NOISE_FROM_A_SEED
 from silodp.theory import errors, lambda_for_all, lambda_stars, local_variance
 
@@ -50,6 +53,7 @@ NOTES = (
     "off local",
     "where lambda is large, train with --method meanpull, which contains FedAvg; mrmtl does not",
 )
+NOT_ADVISED = OPTIONS.keys() - {"data", *DATA_OPTIONS, *tagged("advised")}
 # A gain below this part of the error is less than the model can tell.
 WORTH = 0.05
 _TAU_FACTORS = (0.5, 2.0)
@@ -124,7 +128,7 @@ def advise(
     estimate_epsilon: float | None = None,
     parameters: int | None = None,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[RunArguments],
 ) -> Advice:
     """Who gains from federating, and by how much. Trains nothing.
 
@@ -142,7 +146,7 @@ def advise(
       estimate_epsilon: in place of the guesses, what each silo spends on a noisy estimate of both.
       parameters: d; else those of the model that fits the data, and 1 for bare record counts.
       reporter: told about progress.
-      **options: fields of `RunOptions`: data, its options, budgets, clip, ledger.
+      **options: of `RunRequest`: data, its options, budgets, clip, ledger.
 
     Examples:
       >>> advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
@@ -153,8 +157,11 @@ def advise(
     if parameters is not None:
         check_count("--parameters", parameters)
     reporter = reporter or Reporter()
-    settings = grid(options)
-    if len(settings) > 1:
+    # Nothing is trained: what a method does not use is passed over.
+    requests = requests_of(
+        options, uses=NOT_ADVISED, own_data=federation is not None, own_model=False
+    )
+    if len(requests) > 1:
         raise SilodpError("Advice is for one setting: give one number in place of a list.")
     if sum((records is not None, federation is not None, "data" in options)) != 1:
         raise SilodpError(
@@ -162,25 +169,25 @@ def advise(
             "each silo's record count (120,80,400)."
         )
     if records is None:
-        asked = silos_of_data(settings[0], federation, parameters, reporter)
+        advised = silos_of_data(requests[0], federation, parameters, reporter)
     else:
-        asked = silos_of_counts(settings[0], named_counts(records), parameters)
-    for name, policy, n in zip(asked.names, asked.policies, asked.records, strict=True):
+        advised = silos_of_counts(requests[0], named_counts(records), parameters)
+    for name, policy, n in zip(advised.names, advised.policies, advised.records, strict=True):
         check_delta(name, policy, n)
     if estimate_epsilon is None:
         assert sigma is not None
         assert tau is not None
         spread = Spread(float(sigma), float(tau))
-    elif asked.federation is None:
+    elif advised.federation is None:
         raise SilodpError(
             "--estimate-epsilon needs records to ask, and --records gives only their number: give "
             "--data, or --sigma and --tau."
         )
     else:
         spread = estimated_spread(
-            asked.federation, asked.policies, asked.options, float(estimate_epsilon), reporter
+            advised.federation, advised.policies, advised.options, float(estimate_epsilon), reporter
         )
-    return _advice(asked, spread)
+    return _advice(advised, spread)
 
 
 def _check_spread_options(
@@ -212,17 +219,17 @@ def _check_number(name: str, value: Any) -> None:
         raise SilodpError(f"{name} is {value!r}: give a number from 0 to below {LARGEST:g}.")
 
 
-def _advice(asked: Advised, spread: Spread) -> Advice:
-    records = np.array(asked.records, float)
-    sigma_dp = np.array([_sigma_dp(policy, asked.clip) for policy in asked.policies])
-    variances = np.asarray(asked.parameters * local_variance(records, spread.sigma, sigma_dp))
-    silos = _rows(asked, variances, spread.tau)
-    overall = _overall(asked, silos, variances, spread.tau)
+def _advice(advised: Advised, spread: Spread) -> Advice:
+    records = np.array(advised.records, float)
+    sigma_dp = np.array([_sigma_dp(policy, advised.clip) for policy in advised.policies])
+    variances = np.asarray(advised.parameters * local_variance(records, spread.sigma, sigma_dp))
+    silos = _rows(advised, variances, spread.tau)
+    overall = _overall(advised, silos, variances, spread.tau)
     sensitivity = []
     for factor in _TAU_FACTORS:
         tau = factor * spread.tau
-        others = _rows(asked, variances, tau)
-        summed = _overall(asked, others, variances, tau)
+        others = _rows(advised, variances, tau)
+        summed = _overall(advised, others, variances, tau)
         pairs = zip(silos, others, strict=True)
         sensitivity.append(
             {
@@ -233,22 +240,22 @@ def _advice(asked: Advised, spread: Spread) -> Advice:
             }
         )
     return Advice(
-        asked.data,
-        asked.parameters,
-        asked.clip,
-        asked.options.weights,
+        advised.data,
+        advised.parameters,
+        advised.clip,
+        advised.options.request.weights,
         spread,
         silos,
         overall,
         sensitivity,
-        _warnings(asked, spread),
+        _warnings(advised, spread),
     )
 
 
-def _warnings(asked: Advised, spread: Spread) -> list[str]:
-    from_a_seed = bool(spread.releases) and asked.options.entropy == "seed"
+def _warnings(advised: Advised, spread: Spread) -> list[str]:
+    from_a_seed = bool(spread.releases) and advised.options.entropy == "seed"
     return [
-        *concerns(asked.names, asked.policies, asked.records),
+        *concerns(advised.names, advised.policies, advised.records),
         *([f"the estimate's noise: {NOISE_FROM_A_SEED}"] if from_a_seed else []),
     ]
 
@@ -261,13 +268,13 @@ def _sigma_dp(policy: Policy, clip: float) -> float:
     return clip * least * moved_by(policy.relation)
 
 
-def _rows(asked: Advised, variances: np.ndarray, tau: float) -> list[dict[str, Any]]:
-    lams = lambda_stars(variances, tau, asked.weights)
-    ends = [errors(lam, variances, tau, asked.weights) for lam in (0.0, math.inf)]
-    best = errors(lams, variances, tau, asked.weights)
+def _rows(advised: Advised, variances: np.ndarray, tau: float) -> list[dict[str, Any]]:
+    lams = lambda_stars(variances, tau, advised.weights)
+    ends = [errors(lam, variances, tau, advised.weights) for lam in (0.0, math.inf)]
+    best = errors(lams, variances, tau, advised.weights)
     rows = []
     for k, (name, n, policy) in enumerate(
-        zip(asked.names, asked.records, asked.policies, strict=True)
+        zip(advised.names, advised.records, advised.policies, strict=True)
     ):
         local, fedavg, mrmtl = (float(values[k]) for values in (*ends, best))
         choice = _choice(local, fedavg, mrmtl)
@@ -336,14 +343,14 @@ def bands(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _overall(
-    asked: Advised, rows: list[dict[str, Any]], variances: np.ndarray, tau: float
+    advised: Advised, rows: list[dict[str, Any]], variances: np.ndarray, tau: float
 ) -> dict[str, Any]:
     """Means over silos, and the one lambda for all. By records, because results are so too."""
     table = np.array([[row[method] for method in METHODS] for row in rows])
-    counting = np.array(asked.records, float) / sum(asked.records)
+    counting = np.array(advised.records, float) / sum(advised.records)
     by_records = dict(zip(METHODS, (counting @ table).tolist(), strict=True))
-    lam = lambda_for_all(variances, tau, counting, asked.weights)
-    shared = float(counting @ errors(lam, variances, tau, asked.weights))
+    lam = lambda_for_all(variances, tau, counting, advised.weights)
+    shared = float(counting @ errors(lam, variances, tau, advised.weights))
     return {
         "by_records": by_records,
         "by_silos": dict(zip(METHODS, table.mean(axis=0).tolist(), strict=True)),

@@ -11,13 +11,14 @@ import numpy as np
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.base.text import numbered
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.data import registry as datasets
 from silodp.data.federation import Federation
 from silodp.data.tasks import USUAL_TASK
 from silodp.models.model import get_model
 from silodp.privacy.policy import Policy
-from silodp.runs.prepare import Data, check_unit, filled, load, policies_of
+from silodp.runs.prepare import Data, check_unit, load, policies_of
+from silodp.runs.resolve import ResolvedOptions, resolve
 
 _MOST_COUNTED = 10**12
 
@@ -30,54 +31,54 @@ class Advised:
     names: tuple[str, ...]
     records: tuple[int, ...]  # as far as they are public
     policies: tuple[Policy, ...]
-    options: RunOptions
+    options: ResolvedOptions
     parameters: int
     federation: Federation | None
 
     @property
     def clip(self) -> float:
         """The largest norm of what a record adds."""
-        return self.options.clip or 0.0
+        return self.options.clip
 
     @property
     def weights(self) -> np.ndarray:
         """Of silos in the common model, as a run would merge them."""
         records = np.array(self.records, float)
-        return records if self.options.weights == "records" else np.ones_like(records)
+        return records if self.options.request.weights == "records" else np.ones_like(records)
 
 
 def silos_of_data(
-    asked: RunOptions, data: Data | None, parameters: int | None, reporter: Reporter
+    request: RunRequest, data: Data | None, parameters: int | None, reporter: Reporter
 ) -> Advised:
     """The silos of a data set; of their records only the number is used."""
-    federations, defaults = load(replace(asked, seeds=1), data, reporter)
+    federations, defaults = load(replace(request, seeds=1), data, reporter)
     federation = federations[0]
-    asked = filled(asked, defaults, None, federation.task)
-    policies = policies_of(asked, federation.names, federation.by_subject)
+    options = resolve(request, defaults, None, federation.task)
+    policies = policies_of(options, federation.names, federation.by_subject)
     for name, policy in zip(federation.names, policies, strict=True):
-        check_unit(name, policy, asked, federation)
+        check_unit(name, policy, request, federation)
     if parameters is None:
-        parameters = _model_size(asked.model or "", federation)
+        parameters = _model_size(options.model_name, federation)
     counts = zip(federation.public_counts.tolist(), policies, strict=True)
     return Advised(
         federation.name,
         federation.names,
         tuple(policy.counted(n) for n, policy in counts),
         policies,
-        asked,
+        options,
         parameters,
         federation,
     )
 
 
-def silos_of_counts(asked: RunOptions, counts: dict[str, int], parameters: int | None) -> Advised:
+def silos_of_counts(request: RunRequest, counts: dict[str, int], parameters: int | None) -> Advised:
     """Silos of which only the record counts are given."""
-    asked = filled(asked, datasets.defaults_of(USUAL_TASK), None, USUAL_TASK)
+    options = resolve(request, datasets.defaults_of(USUAL_TASK), None, USUAL_TASK)
     names = tuple(counts)
-    policies = policies_of(asked, names, by_subject=False)
+    policies = policies_of(options, names, by_subject=False)
     pairs = zip(counts.values(), policies, strict=True)
     known = tuple(policy.counted(n) for n, policy in pairs)
-    return Advised(None, names, known, policies, asked, parameters or 1, None)
+    return Advised(None, names, known, policies, options, parameters or 1, None)
 
 
 def _model_size(name: str, federation: Federation) -> int:

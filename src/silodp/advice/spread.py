@@ -12,7 +12,6 @@ import numpy as np
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
-from silodp.config.options import RunOptions
 from silodp.data.federation import Federation
 from silodp.data.tasks import PublicKnowledge, get_task
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
@@ -24,6 +23,7 @@ from silodp.privacy.mechanisms.statistics import (
 from silodp.privacy.policy import Policy, check_declared
 from silodp.privacy.session import FINISHED, RunSession
 from silodp.runs.accounts import Release, ledgers_of_release
+from silodp.runs.resolve import ResolvedOptions
 
 _WHAT = "noisy mean and square of the labels"
 
@@ -47,7 +47,7 @@ class Spread(NamedTuple):
 def estimated_spread(
     federation: Federation,
     policies: Sequence[Policy],
-    asked: RunOptions,
+    options: ResolvedOptions,
     epsilon: float,
     reporter: Reporter,
 ) -> Spread:
@@ -73,19 +73,19 @@ def estimated_spread(
             )
     counts = [silo.public_count for silo in silos]
     releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
-    ledgers = ledgers_of_release(asked, releases, policies)
+    ledgers = ledgers_of_release(options.request, releases, policies)
     session = RunSession(ledgers, [silo.name for silo in silos], rounds=1)
     with session.closed_on_failure(can_resume=lambda: False):
         if ledgers is not None:
             reporter.stage("reserving budgets")
-        session.reserve(asked.entropy or "seed", progress=reporter.calibrated)
+        session.reserve(options.entropy, progress=reporter.calibrated)
         paid = session.pay(0, 1)
         moments = [
             noisy_label_moments(
                 task.in_unit_ball(silo.train.y, federation.num_classes),
                 count,
                 release.noise_multiplier,
-                session.random(paid, asked.first_seed, f"spread {silo.name}"),
+                session.random(paid, options.request.first_seed, f"spread {silo.name}"),
                 silo.train.subject,
             )
             for silo, count, release in zip(silos, counts, releases, strict=True)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from silodp.auditing.trials import run_trials
 from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.base.errors import SilodpError, one_of
 from silodp.base.progress import Reporter
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
+from silodp.config.run_arguments import RunArguments
 from silodp.data.federation import Federation, Records
 from silodp.engines.devices import prepare_jax
 from silodp.engines.job import Job, Setting
@@ -37,7 +38,8 @@ from silodp.models.model import Model
 from silodp.models.subjects import blocks_of
 from silodp.privacy.mechanisms.randomness import new_secret
 from silodp.privacy.plan import SiloPlan
-from silodp.runs.prepare import Data, Prepared, grid, prepare
+from silodp.runs.prepare import Data, Prepared, prepare
+from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
 # About half a minute's work at most where data are small; a ConvNet takes what it takes.
@@ -150,7 +152,7 @@ def audit(
     federation: Data | None = None,
     custom_model: Model | None = None,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[RunArguments],
 ) -> Audit:
     """Checks what one silo releases in a run with these options, and attacks it.
 
@@ -164,7 +166,7 @@ def audit(
       federation: records of the caller's own, as for `silodp.run`.
       custom_model: a model of the caller's own, likewise.
       reporter: told about progress.
-      **options: fields of `RunOptions`.
+      **options: see `RunRequest`.
 
     Examples:
       An audit of an experiment (`entropy="seed"`), with as few trials as a demonstration takes:
@@ -179,9 +181,13 @@ def audit(
     started = time.perf_counter()
     reporter = reporter or Reporter()
     # As a release is made, unless an experiment is to be audited.
-    asked = grid(options | {"entropy": options.get("entropy") or "os"})
-    _check(asked, trials, confidence, canary_norm, others)
-    prepared = prepare(asked, federation, custom_model, reporter)
+    requests = requests_of(
+        {**options, "entropy": options.get("entropy") or "os"},
+        own_data=federation is not None,
+        own_model=custom_model is not None,
+    )
+    _check(requests, trials, confidence, canary_norm, others)
+    prepared = prepare(requests, federation, custom_model, reporter)
     prepared, place = _with_few(prepared, silo, others)
     plan = prepared.plans[0][place]
     if not plan.private:
@@ -191,11 +197,12 @@ def audit(
         )
 
     prepare_jax()
-    entropy = prepared.asked[0].entropy or "os"
+    spec = prepared.specs[0]
+    entropy = spec.entropy
     job = replace(job_of(prepared), secret=new_secret(entropy))
     if trials is None:
         trials = _usual_trials(prepared, job)
-    first, used = prepared.asked[0].first_seed, 2 * trials
+    first, used = spec.request.first_seed, 2 * trials
     reporter.stage("checking the claim")
     checks = direct_checks(
         job,
@@ -225,7 +232,7 @@ def audit(
     )
     return Audit(
         data=worlds.present.name,
-        method=prepared.asked[0].method,
+        method=spec.request.method,
         silo=plan.silo,
         unit=plan.unit,
         relation=plan.relation,
@@ -267,23 +274,24 @@ def _attacked(
     prepared: Prepared, job: Job, place: int, trials: int, norm: float | None, reporter: Reporter
 ) -> tuple[Worlds, Scores, Scores]:
     """The two worlds, and by name each statistic of the trials in each."""
-    asked, plans = prepared.asked[0], prepared.plans[0]
-    lr, plan = asked.lr or 0.0, plans[place]
+    spec = prepared.specs[0]
+    lr, plans, plan = spec.lr, spec.plans, spec.plans[place]
     worlds = make_worlds(prepared.federations[0], place, plan, job.model, plan.clip, lr, norm)
     adversary = Adversary(
         job, plan, lr, _units(job, worlds.canary), _units(job, worlds.others), worlds.starts
     )
     job = replace(job, method=watched(job.method, adversary))
-    options = prepared.method.traced_values(asked)
+    options = spec.method.traced_values(spec.values)
 
     def scores(world: Federation, own: SiloPlan, done: int) -> Scores:
         changed = (*plans[:place], own, *plans[place + 1 :])
         settings = [
-            Setting(lr, changed, options | {STRATEGY: number}, prepared.of_silos[0])
+            Setting(lr, changed, options | {STRATEGY: number}, spec.own_values)
             for number in adversary.strategies
         ]
         # No seed is used twice: the worlds must not share their noise.
-        seeds = range(asked.first_seed + done, asked.first_seed + done + trials)
+        start = spec.request.first_seed + done
+        seeds = range(start, start + trials)
 
         def progress(part: float) -> None:
             reporter.trained(done + int(part * trials), 2 * trials, math.nan)
@@ -331,7 +339,7 @@ def _judged(
 
 def _usual_trials(prepared: Prepared, job: Job) -> int:
     """As many as half a minute allows, unless the model is one that takes what it takes."""
-    if prepared.model.heavy:
+    if prepared.specs[0].model.heavy:
         return HEAVY_TRIALS
     rows = sum(p.total_steps * (p.slots + 4 * job.parameters) for p in prepared.plans[0])
     of_row = _OF_RELEASED_ROW if job.release else _OF_ROW
@@ -357,29 +365,29 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
     company = [number for number in range(len(names)) if number != place][:others]
     kept = sorted([place, *company])
     few = replace(federation, silos=tuple(federation.silos[number] for number in kept)).decoded()
-    prepared = prepared._replace(
-        federations=[few],
-        policies=[tuple(prepared.policies[0][number] for number in kept)],
-        plans=[tuple(prepared.plans[0][number] for number in kept)],
-        of_silos=[
-            {
-                option: tuple(values[number] for number in kept)
-                for option, values in prepared.of_silos[0].items()
-            }
-        ],
+    spec = prepared.specs[0]
+    spec = replace(
+        spec,
+        policies=tuple(spec.policies[number] for number in kept),
+        plans=tuple(spec.plans[number] for number in kept),
+        own_values={
+            option: tuple(values[number] for number in kept)
+            for option, values in spec.own_values.items()
+        },
     )
+    prepared = prepared._replace(federations=[few], specs=[spec])
     return prepared, kept.index(place)
 
 
 def _check(
-    asked: Sequence[RunOptions],
+    requests: Sequence[RunRequest],
     trials: int | None,
     confidence: float,
     canary_norm: float | None,
     others: int,
 ) -> None:
     """Refuses what cannot be audited."""
-    if len(asked) > 1:
+    if len(requests) > 1:
         raise SilodpError("An audit is of one setting: give single numbers, no lists.")
     if trials is not None and trials < 20:
         raise SilodpError(f"--trials is {trials}: give at least 20 (thousands, to prove much).")
@@ -389,7 +397,7 @@ def _check(
         raise SilodpError(f"--canary-norm is {canary_norm}: give a number between 0 and 1e6.")
     if others < 0:
         raise SilodpError(f"--others is {others}: give a whole number of at least 0.")
-    one = asked[0]
+    one = requests[0]
     for flag, given, why in (
         ("--ledger", one.ledger, "an audit releases no model and charges nothing"),
         ("--engine debug", one.engine == "debug", "it is far too slow for thousands of runs"),

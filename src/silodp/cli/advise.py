@@ -11,7 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from silodp.cli.options import AsJson, takes_budget_options
+from silodp.cli.options import OUTPUT, AsJson, Given, takes_budget_options, without_useless
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
 
@@ -26,7 +26,7 @@ _TOP = 5
 
 @takes_budget_options
 def advise(
-    given: dict[str, Any],
+    given: Given,
     records: Annotated[
         str | None,
         typer.Option(help="In place of --data: 120,80,400 or north=120,south=80."),
@@ -46,19 +46,25 @@ def advise(
     parameters: Annotated[
         int | None, typer.Option(help="Of a model; else those of the data's model, or 1.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the advice and a picture.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the advice and a picture.", rich_help_panel=OUTPUT),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predicts which silos gain from federating, and by how much. Trains nothing.
 
     With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
     """
+    from silodp.advice.advise import NOT_ADVISED
     from silodp.advice.advise import advise as ask
     from silodp.base.files import check_writable, write_file
 
     if out is not None:
         check_writable(out)  # before the work, not after
-    with LiveProgress(notes()) as progress:
+    console = notes()
+    options = without_useless(given, console, uses=NOT_ADVISED)
+    with LiveProgress(console) as progress:
         advice = ask(
             records=records,
             sigma=sigma,
@@ -66,7 +72,7 @@ def advise(
             estimate_epsilon=estimate_epsilon,
             parameters=parameters,
             reporter=progress,
-            **given,
+            **options,
         )
         content = advice.as_json()
         if out is not None:

@@ -2,16 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
 from rich.table import Table
 
 from silodp.cli.group import NOT_SO
-from silodp.cli.options import AsJson, takes_run_options
+from silodp.cli.options import OUTPUT, AsJson, Given, takes_run_options, without_useless
 from silodp.cli.progress import LiveProgress
-from silodp.cli.run import note_unused
 from silodp.cli.terminal import answers, errors, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class _Progress(LiveProgress):
 
 @takes_run_options
 def audit(
-    given: dict[str, Any],
+    given: Given,
     silo: Annotated[
         str | None, typer.Option(help="To attack; else the one with fewest records.")
     ] = None,
@@ -36,12 +35,18 @@ def audit(
         int | None,
         typer.Option(help="Runs with the canary, and as many without (else as time allows)."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="That the lower bounds hold.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="That the lower bounds hold.", hidden=True)
+    ] = 0.95,
     canary_norm: Annotated[
-        float | None, typer.Option(help="Norm of the canary's features; else one that suits.")
+        float | None,
+        typer.Option(help="Norm of the canary's features; else one that suits.", hidden=True),
     ] = None,
-    others: Annotated[int, typer.Option(help="Silos that take part besides.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
+    others: Annotated[int, typer.Option(help="Silos that take part besides.", hidden=True)] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for audit.json and audit.png.", rich_help_panel=OUTPUT),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Checks what one silo releases and attacks it with made-up records; bounds epsilon from below.
@@ -56,7 +61,7 @@ def audit(
     if out is not None:
         check_writable(out)  # before the work, not after
     console = notes()
-    note_unused(given, console)
+    options = without_useless(given, console)
     with _Progress(console) as progress:
         found = attack(
             silo=silo,
@@ -65,7 +70,7 @@ def audit(
             canary_norm=canary_norm,
             others=others,
             reporter=progress,
-            **given,
+            **options,
         )
         content = plain(found.as_json())
         if out is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from silodp.config.choices import DATA_SETS, METHOD_GROUP, METHOD_NAMES, MODEL_NAMES, WARM_STARTS
-from silodp.config.options import CHOICES
+from silodp.config.options import OPTIONS
 
 Offer = Callable[[], list[str]]
 
@@ -45,6 +45,6 @@ def scales() -> list[str]:
 def run_option(name: str) -> Offer | None:
     """What a run option takes, if that is one of a few words."""
     known = {"method": methods, "data": data_sets, "model": models}
-    if name in CHOICES:
-        return lambda: list(CHOICES[name])
+    if choices := OPTIONS[name].choices:
+        return lambda: list(choices)
     return known.get(name)

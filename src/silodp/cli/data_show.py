@@ -17,7 +17,7 @@ from silodp.cli.options import AsJson, takes_data_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import DATA_SETS
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,7 +118,7 @@ def _options(given: dict[str, Any]) -> "DataOptions":
     """The data options, checked as those of a run are."""
     from silodp.runs.prepare import data_options
 
-    return data_options(RunOptions(**given))
+    return data_options(RunRequest(**given))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from silodp.base import signals as interrupts
 from silodp.base.errors import SilodpError
 from silodp.cli import terminal
+from silodp.cli.options import GENERAL
 from silodp.cli.terminal import safe
 
 DONE, NOT_SO, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
@@ -30,7 +31,8 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any):
         super().__init__(**attributes)
         for command in _all(self):
-            command.params += _shared_options()
+            _part(command)
+            command.params += _shared_options(command)
             _without_types(command.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -74,6 +76,32 @@ def _without_types(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+# --- help of commands with many options: a first screen, and all of it
+
+
+def _part(command: Any) -> None:
+    """Hidden options are those that the first screen of help leaves out; Tab offers them, too.
+
+    Only commands that have some show their options in panels.
+    """
+    command.left_out = [one for one in command.params if getattr(one, "hidden", False)]
+    for one in command.params:
+        one.hidden = False
+        if not command.left_out:
+            one.rich_help_panel = None
+
+
+def _help_of(ctx: typer.Context, everything: bool) -> str:
+    left_out = [] if everything else ctx.command.left_out  # type: ignore[attr-defined]
+    for one in left_out:
+        one.hidden = True
+    try:
+        return ctx.get_help()
+    finally:
+        for one in left_out:
+            one.hidden = False
+
+
 # --- options of every command
 
 
@@ -91,7 +119,13 @@ def _set_debug(wanted: bool) -> None:
 
 def _show_help(ctx: typer.Context, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        typer.echo(ctx.get_help(), color=ctx.color)
+        typer.echo(_help_of(ctx, everything=False), color=ctx.color)
+        raise typer.Exit
+
+
+def _show_all_help(ctx: typer.Context, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        typer.echo(_help_of(ctx, everything=True), color=ctx.color)
         raise typer.Exit
 
 
@@ -127,15 +161,32 @@ def _shared(
             is_eager=True,
         ),
     ] = False,
+    wants_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            help="Show all options.",
+            callback=_show_all_help,
+            expose_value=False,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """Carries the options of all commands."""
 
 
-def _shared_options() -> list[Any]:
+def _shared_options(command: Any) -> list[Any]:
     """As typer makes them of a function."""
     carrier = typer.Typer(add_completion=False)
     carrier.command()(_shared)
-    return typer.main.get_command(carrier).params
+    shared: list[Any] = list(typer.main.get_command(carrier).params)
+    if not command.left_out:
+        return [one for one in shared if one.name != "wants_all"]
+    for one in shared:
+        one.rich_help_panel = GENERAL
+        if one.name in ("quiet", "debug"):
+            command.left_out.append(one)
+    return shared
 
 
 # --- how commands end

@@ -8,18 +8,21 @@ import typer
 from rich import box
 from rich.table import Table
 
-from silodp.cli.options import AsJson, takes_run_options
+from silodp.cli.options import OUTPUT, AsJson, Given, takes_run_options, without_useless
 from silodp.cli.progress import LiveProgress
-from silodp.cli.run import note_unused
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
 from silodp.privacy.person_words import person_in_words
 
 
 @takes_run_options
 def plan(
-    given: dict[str, Any],
+    given: Given,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for plan.json and a picture of epsilon over rounds.")
+        Path | None,
+        typer.Option(
+            help="Folder for plan.json and a picture of epsilon over rounds.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,20 +40,20 @@ def plan(
     if out is not None:
         check_writable(out)  # before the work, not after
     console = notes()
-    note_unused(given, console)
+    options = without_useless(given, console)
     with LiveProgress(console) as progress:
-        prepared = make_plan(reporter=progress, **given)
+        prepared = make_plan(reporter=progress, **options)
         progress.stage("comparing accountants")
         rows = describe_plans(prepared, progress=progress.calibrated)
-        asked, ledgers = prepared.asked[0], ledgers_of(prepared)
+        spec, ledgers = prepared.specs[0], ledgers_of(prepared)
         content = plain(
             {
                 "data": prepared.federations[0].name,
-                "method": asked.method,
-                "rounds": asked.rounds,
+                "method": spec.request.method,
+                "rounds": spec.rounds,
                 "silos": rows,
                 "warnings": prepared.warnings,
-                "person": person_guarantee(prepared.plans[0], asked.max_silos_per_subject),
+                "person": person_guarantee(spec.plans, spec.request.max_silos_per_subject),
                 "lifetimes": None if ledgers is None else ledgers.check(),
             }
         )

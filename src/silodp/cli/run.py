@@ -3,15 +3,23 @@
 import math
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
-from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
+from silodp.cli.options import (
+    OUTPUT,
+    AsJson,
+    Given,
+    Overwrite,
+    Resume,
+    SaveModels,
+    takes_run_options,
+    without_useless,
+)
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import (
     answers,
@@ -21,36 +29,26 @@ from silodp.cli.terminal import (
     safe,
     say_written,
 )
-from silodp.config.options import RunOptions
+from silodp.config.options import OPTIONS
 from silodp.privacy.person_words import person_in_words
 
 if TYPE_CHECKING:
     from silodp.results.result import Result
 
-_SHOWN = {
-    "lam": "lambda",
-    "finetune_fraction": "fraction",
-    "select_fraction": "selecting",
-    "server_optimiser": "server",
-}
-_NOT_WORTH_SAYING = {
-    "server_optimiser": "average",
-    "server_lr": 1.0,
-    "server_momentum": 0.9,
-    "shared_passes": 1,
-    "personal_passes": 1,
-}
-
 
 @takes_run_options
 def run(
-    given: dict[str, Any],
-    out: Annotated[Path | None, typer.Option(help="Folder for result.json and pictures.")] = None,
+    given: Given,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for result.json and pictures.", rich_help_panel=OUTPUT),
+    ] = None,
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines",
-            help="Train local training and FedAvg as well, into --out: a report says who gained.",
+            help="Train local and FedAvg too, into --out: a report says who gained.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     resume: Resume = False,
@@ -63,7 +61,7 @@ def run(
 
     check_out(out, save_models)
     console = notes()
-    note_unused(given, console)
+    options = without_useless(given, console)
     with LiveProgress(console) as progress:
         result = train(
             out=out,
@@ -72,7 +70,7 @@ def run(
             keep_models=save_models,
             baselines=baselines,
             reporter=progress,
-            **given,
+            **options,
         )
     if out is not None:
         _draw(result, out, overwrite)
@@ -110,18 +108,6 @@ def _draw(result: "Result", out: Path, overwrite: bool) -> None:
             (out / name).unlink(missing_ok=True)
     if is_summed_up(result):
         draw_learned(result, out)
-
-
-def note_unused(given: dict[str, Any], console: Console) -> None:
-    """Says which of the given options belong to another method."""
-    from silodp.methods import METHOD_OPTIONS, get_method
-
-    name = given.get("method", RunOptions.method)
-    method = get_method(name)
-    for option in METHOD_OPTIONS:
-        if option in given and option not in method.option_names:
-            flag = "--" + option.replace("_", "-")
-            console.print(f"[yellow]Note:[/] {safe(name)} does not use {flag}.")
 
 
 def print_results(results: "list[Result]") -> None:
@@ -171,17 +157,21 @@ def describe(result: "Result") -> str:
     method = get_method(result.method)
     for name in method.option_names:
         value = result.options[name]
-        if value != _NOT_WORTH_SAYING.get(name):
+        if value != OPTIONS[name].unsaid:
             text = value if isinstance(value, str) else f"{value:g}"
-            shown.append(f"{_SHOWN.get(name, name.replace('_', ' '))} {text}")
+            shown.append(f"{_word(name)} {text}")
     if own := result.options.get("silo_lam"):
         shown.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
     given = read_method_options(result.options.get("method_options"))
     shown += [f"{name} {value:g}" for name, value in given.items()]  # defaults only fill the table
     if result.tuning is not None:
-        tuned = ", ".join(_SHOWN.get(str(name), str(name)) for name in result.tuning["grid"])
+        tuned = ", ".join(OPTIONS[name].word or name for name in result.tuning["grid"])
         return f"{result.method}, {tuned} tuned (pivot: {', '.join(shown)})"
     return f"{result.method} ({', '.join(shown)})" if shown else result.method
+
+
+def _word(name: str) -> str:
+    return OPTIONS[name].word or name.replace("_", " ")
 
 
 def epsilon_text(result: "Result") -> str:

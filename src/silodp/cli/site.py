@@ -269,10 +269,10 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         check_parts(prepared.federations[0])
         ledgers = ledgers_at_site(config, prepared)
         lifetimes = None if ledgers is None else ledgers.check()
-        asked = prepared.asked[0]
+        spec = prepared.specs[0]
         content = {
-            "method": asked.method,
-            "rounds": asked.rounds,
+            "method": spec.request.method,
+            "rounds": spec.rounds,
             "silos": describe_plans(prepared),
             "warnings": prepared.warnings,
             "person": None,
@@ -280,8 +280,9 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         }
     silo = prepared.federations[0].silos[0]
     console.print(
-        f"{safe(proposal.name)}: {len(proposal.sites)} sites, method {safe(asked.method)}, model "
-        f"{safe(asked.model or '')}. Of {looked.rows} rows, {len(silo.train)} are for training and "
+        f"{safe(proposal.name)}: {len(proposal.sites)} sites, method "
+        f"{safe(spec.request.method)}, model {safe(spec.model_name)}. Of "
+        f"{looked.rows} rows, {len(silo.train)} are for training and "
         f"{len(silo.test)} for testing. Nothing was sent."
     )
     _print_findings(looked)

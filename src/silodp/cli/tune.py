@@ -9,9 +9,18 @@ from rich import box
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
-from silodp.cli.options import AsJson, Overwrite, Resume, SaveModels, takes_run_options
+from silodp.cli.options import (
+    OUTPUT,
+    AsJson,
+    Given,
+    Overwrite,
+    Resume,
+    SaveModels,
+    takes_run_options,
+    without_useless,
+)
 from silodp.cli.progress import LiveProgress
-from silodp.cli.run import check_out, note_unused, print_results
+from silodp.cli.run import check_out, print_results
 from silodp.cli.terminal import answers, notes, print_json, say_written
 
 if TYPE_CHECKING:
@@ -20,30 +29,35 @@ if TYPE_CHECKING:
 
 @takes_run_options
 def tune(
-    given: dict[str, Any],
+    given: Given,
     tries: Annotated[
         list[str] | None,
-        typer.Option("--try", help="What to try, such as lam=0.1,1,10; may be given again for lr."),
+        typer.Option("--try", help="What to try: lam=0.1,1,10; may be given again, for lr."),
     ] = None,
     trials: Annotated[
         float | None, typer.Option(help="Mean number of a silo's trials; else the grid's points.")
     ] = None,
     eta: Annotated[
-        float, typer.Option(help="How that number is spread, above -1; inf: Poisson.")
+        float, typer.Option(help="How that number is spread, above -1; inf: Poisson.", hidden=True)
     ] = 0.0,
     score: Annotated[
-        str, typer.Option(help="Of trials: noisy, or public where policies declare it so.")
+        str,
+        typer.Option(help="Of trials: noisy, or public where policies declare it so.", hidden=True),
     ] = "noisy",
     score_fraction: Annotated[
-        float, typer.Option(help="Part of a silo's records that trials are scored with.")
+        float,
+        typer.Option(help="Part of a silo's records that trials are scored with.", hidden=True),
     ] = 0.2,
     pivot_noise: Annotated[
-        float, typer.Option(help="Noise of what is sent, in units of a trial's.")
+        float, typer.Option(help="Noise of what is sent, in units of a trial's.", hidden=True)
     ] = 2.0,
     compare: Annotated[
         bool, typer.Option("--compare", help="Train an untuned run and a naive search as well.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for result.json and a picture.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for result.json and a picture.", rich_help_panel=OUTPUT),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     save_models: SaveModels = False,
@@ -55,11 +69,12 @@ def tune(
     what silos send. The number of a silo's trials is random, which makes choosing cheap.
     """
     from silodp.tuning import tune as tune_silos
+    from silodp.tuning.tune import METHOD, USES
 
     check_out(out, save_models)
     console = notes()
     grid = read_grid(tries or [])
-    note_unused(given, console)
+    options = without_useless(given, console, METHOD, USES)
     with LiveProgress(console) as progress:
         result = tune_silos(
             grid=grid,
@@ -74,7 +89,7 @@ def tune(
             resume=resume,
             overwrite=overwrite,
             reporter=progress,
-            **given,
+            **options,
         )
     if out is not None:
         from silodp.pictures.tuning_picture import draw_tuning

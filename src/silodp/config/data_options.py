@@ -1,90 +1,188 @@
-"""What a user can ask of a data source."""
+"""What can be asked of the data: by a user, and of a data source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from silodp.config.choices import Split, TaskName
+from silodp.config.declared import listed, option
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """What the user asks of a source; `None` takes the source's default.
+class DataRequest:
+    """Which data, as a user asks; `None` takes the source's default.
+
+    The source says which of them it takes, and refuses the others.
+    """
+
+    preprocess: str | None = option(
+        None,
+        "How features are scaled: paper, bounds, norm or none, as the data set has it.",
+        group="Data",
+    )
+    test_fraction: float | None = option(
+        None, "Share of each silo's records kept for testing.", group="Data", tags={"records"}
+    )
+    split: Split | None = option(
+        None,
+        "coin: each record by itself (default of your own data), or paper: a draw over all of a "
+        "silo's records, not proven (default of the paper's data).",
+        group="Data",
+        tags={"records"},
+    )
+    density: float | None = option(
+        None,
+        "Share of each silo's training records that is used.",
+        group="Data",
+        tags={"records"},
+    )
+    no_cache: bool | None = option(
+        None,
+        "Read images anew; keep no decoded copy of them.",
+        group="Data",
+        tags={"outside", "single"},
+    )
+    data_dir: Path | None = option(None, "Folder with data files, looked into first.", group="Data")
+    silos: int | None = option(
+        None,
+        "How many silos to make (synthetic, mnist, digits, cifar10).",
+        group="Data",
+        least=1,
+        tags={"records"},
+    )
+    rotations: int | None = option(
+        None,
+        "Groups of silos, each turned by its own angle: 1, 2 or 4 (mnist, digits).",
+        group="Data",
+        least=1,
+        tags={"records"},
+    )
+    mask_ratio: float | None = option(
+        None,
+        "Share of white 2x2 patches in a silo's mask (mnist, digits).",
+        group="Data",
+        tags={"records"},
+    )
+    classes_per_silo: int | None = option(
+        None,
+        "Classes that a silo has images of (cifar10).",
+        group="Data",
+        least=1,
+        tags={"records"},
+    )
+    records_per_subject: int | None = option(
+        None, "Records of one subject (synthetic).", group="Data", least=1, tags={"records"}
+    )
+    heterogeneity: float | None = option(
+        None, "How far silos lie apart (synthetic).", group="Data", tags={"records"}
+    )
+    subject_column: str | None = option(
+        None,
+        "Column that says whom a record is about: protects people, not single records.",
+        group="Privacy",
+        tags={"records"},
+    )
+    task: TaskName | None = option(
+        None,
+        f"Of a table: {listed(TaskName)}.",
+        group="Your own data",
+        tags={"records"},
+    )
+    silo_column: str | None = option(
+        None,
+        "Column of a table that names a record's silo.",
+        group="Data",
+        basic=True,
+        tags={"records"},
+    )
+    target: str | None = option(
+        None,
+        "Column of a table to predict.",
+        group="Data",
+        basic=True,
+        tags={"records"},
+    )
+    schema: Path | None = option(
+        None,
+        "TOML file: a table's levels, bounds and target, or images' classes.",
+        group="Data",
+        basic=True,
+        tags={"records", "named_file"},
+    )
+    ignore: str | Sequence[str] | None = option(
+        None,
+        "Columns of a table to leave out, separated by commas (or in a schema).",
+        group="Your own data",
+        tags={"records"},
+    )
+    drop_missing: bool | None = option(
+        None,
+        "Drop rows with missing values (tables), images without a label (adni).",
+        group="Your own data",
+        tags={"records"},
+    )
+    id_column: str | None = option(
+        None,
+        "Column of a table that names a record for good: its coin in the split goes by that.",
+        group="Your own data",
+        tags={"records"},
+    )
+    time_column: str | None = option(
+        None,
+        "Column of a table that orders records: each silo's latest are for testing (not proven "
+        "without --test-from).",
+        group="Your own data",
+        tags={"records"},
+    )
+    test_from: str | None = option(
+        None,
+        "With --time-column: records of this date (or number) and later are for testing.",
+        group="Your own data",
+        tags={"records"},
+    )
+    group_column: str | None = option(
+        None,
+        "Column of a table whose groups are never parted by the split.",
+        group="Your own data",
+        tags={"records"},
+    )
+    image_size: int | None = option(
+        None,
+        "Pixels to a side that images are brought to (adni, folders of images).",
+        group="Your own data",
+        least=1,
+        tags={"records"},
+    )
+    channels: str | None = option(
+        None,
+        "What images of a folder are taken as: colour (the default) or grey.",
+        group="Your own data",
+        tags={"records"},
+    )
+
+
+@dataclass(frozen=True)
+class DataOptions(DataRequest):
+    """What a source is asked: a user's request, and what only a schema or Python can say.
 
     Attributes:
-      data_dir: folder that holds the data files, looked into first.
-      preprocess: one of the source's `preprocessings`.
-      test_fraction: share of each silo's records that is kept for testing; by coins it is what is
-        expected.
-      density: share of each silo's training records that is used; likewise.
-      split: "coin" or "paper"; see `datasets.split`.
-      no_cache: read the files anew, and keep no decoded copy of them.
-      task: regression, binary or multiclass (tables, synthetic).
-      silo_column: column that names a record's silo (tables in one file).
-      subject_column: column that names the person a record is about (tables; adni: patient);
-        privacy then protects a person with all records in a silo.
-      id_column: column that names a record for good, by which its coin falls (tables); without it
-        by all that the record holds.
-      time_column: column that says when a record was made; each silo's latest are for testing
-        (tables).
-      test_from: with it, the records that are for testing: those of this time or later.
-      group_column: column whose values are never parted by the split (tables).
-      target: column to predict (tables).
-      drop_missing: drop rows with missing values (tables), or images without a label (adni),
-        instead of refusing them.
-      schema: TOML file of declarations (tables, folders of images); what is given directly goes
-        before it.
-      ignore: columns to leave out (tables).
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
       other: of category columns, the level that takes what is not among the levels (tables).
       missing: of columns, the number or level that a missing value counts as (tables).
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
-      silos: how many silos to make (synthetic, mnist, digits, cifar10).
-      rotations: groups of silos, each turned by its own angle (mnist, digits).
-      mask_ratio: share of white patches in a silo's mask (mnist, digits).
-      classes_per_silo: classes of which a silo holds images (cifar10).
-      image_size: pixels to a side that images are brought to (adni, folders of images).
-      channels: "colour" (the default) or "grey", which images are taken as (folders of images).
       records: records of the smallest and of the largest silo (synthetic).
-      records_per_subject: how many records each subject has; without it there are none (synthetic).
       features: how many features a record has (synthetic).
-      heterogeneity: how far silos lie apart (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
     """
 
-    data_dir: Path | None = None
-    preprocess: str | None = None
-    test_fraction: float | None = None
-    density: float | None = None
-    split: Split | None = None
-    no_cache: bool | None = None
-    task: TaskName | None = None
-    silo_column: str | None = None
-    subject_column: str | None = None
-    id_column: str | None = None
-    time_column: str | None = None
-    test_from: str | None = None
-    group_column: str | None = None
-    target: str | None = None
-    drop_missing: bool | None = None
-    schema: Path | None = None
-    ignore: Sequence[str] | None = None
     levels: Mapping[str, Sequence] | None = None
     bounds: Mapping[str, tuple[float, float]] | None = None
     other: Mapping[str, str] | None = None
     missing: Mapping[str, float | str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
-    silos: int | None = None
-    rotations: int | None = None
-    mask_ratio: float | None = None
-    classes_per_silo: int | None = None
-    image_size: int | None = None
-    channels: str | None = None
     records: tuple[int, int] | None = None
-    records_per_subject: int | None = None
     features: int | None = None
-    heterogeneity: float | None = None
     noise: float | None = None

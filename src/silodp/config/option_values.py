@@ -1,34 +1,24 @@
 """Run options as they stand in files: known names, values of the right type, paths found."""
 
-import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import DATA_SETS
-from silodp.config.options import RunOptions
-
-HINTS = get_type_hints(RunOptions)
-
-
-def plain_type(hint: Any) -> type:
-    """float of `float | None`, str of a Literal."""
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    return str if get_origin(hint) is Literal else hint
+from silodp.config.options import OPTIONS
 
 
 def option_name(written: str, where: str) -> str:
     """The option of that name, which may be written with - or _; `where` is said in errors."""
     name = written.replace("-", "_")
-    if name not in HINTS:
-        raise SilodpError(f"{where}: option {written!r} is unknown: use {one_of(name, HINTS)}.")
+    if name not in OPTIONS:
+        raise SilodpError(f"{where}: option {written!r} is unknown: use {one_of(name, OPTIONS)}.")
     return name
 
 
 def option_value(name: str, value: Any, where: str, folder: Path) -> Any:
     """A value of the option's type; paths are meant from that folder."""
-    kind = plain_type(HINTS[name])
+    kind = OPTIONS[name].kind
     fits = {
         float: isinstance(value, int | float) and not isinstance(value, bool),
         int: isinstance(value, int) and not isinstance(value, bool),

@@ -9,7 +9,7 @@ import numpy as np
 
 from silodp.base.documents import read_toml
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.options import LARGEST
+from silodp.config.declared import LARGEST
 
 
 def lambda_of_each(

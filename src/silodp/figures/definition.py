@@ -25,12 +25,11 @@ from typing import Any
 
 from silodp.base.documents import check_keys, meant, toml_of
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.options import RunOptions
+from silodp.config.options import OPTIONS
 
 SCALES = ("paper", "hour", "quick")
 PICTURES = ("bumps", "mask_levels", "overhead", "rounds", "tradeoffs")
 _FOLDER = files("silodp.figures") / "definitions"
-_OPTIONS = frozenset(field.name for field in fields(RunOptions))
 # Every evaluated round is wanted, not only the last: of a sweep as a whole, no run's option.
 _HISTORY = "history"
 _GRID = "grid"
@@ -208,8 +207,8 @@ def _check_replaced(where: str, sweep: Mapping[str, Any], replaced: Mapping[str,
 
 def _check_options(where: str, options: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
     for name, value in options.items():
-        if name not in _OPTIONS and name not in more:
-            known = sorted((*_OPTIONS, *more))
+        if name not in OPTIONS and name not in more:
+            known = sorted((*OPTIONS, *more))
             raise SilodpError(f"{where}: {name!r} is no option of a run: {meant(name, known)}")
         if value == []:
             raise SilodpError(f"{where}: {name} is an empty list: give a value.")

@@ -28,6 +28,7 @@ METHODS: dict[str, MethodEntry] = {
         ONE_PASS,
         ebmtl,
         own=Choices()._asdict(),
+        pulls=False,
         in_clusters=False,
         in_trials=False,
     ),
@@ -35,6 +36,7 @@ METHODS: dict[str, MethodEntry] = {
         "each silo trains its own model; nothing is sent",
         ONE_PASS,
         lambda rounds: local(),
+        pulls=False,
         sends=False,
     ),
     "fedavg": merging(
@@ -42,6 +44,7 @@ METHODS: dict[str, MethodEntry] = {
             "one shared model, the mean of all updates",
             ONE_PASS,
             lambda rounds, server: fedavg(server),
+            pulls=False,
         )
     ),
     "finetune": merging(
@@ -51,6 +54,7 @@ METHODS: dict[str, MethodEntry] = {
             lambda rounds, finetune_fraction, server: finetune(rounds, finetune_fraction, server),
             ("finetune_fraction",),
             of_silo=("finetune_fraction",),
+            pulls=False,
         )
     ),
     "mrmtl": merging(
@@ -70,6 +74,7 @@ METHODS: dict[str, MethodEntry] = {
             ("lam",),
             of_silo=("lam",),
             infinite=("lam",),
+            pulls=False,
         )
     ),
     "ditto": merging(
@@ -98,6 +103,7 @@ METHODS: dict[str, MethodEntry] = {
             f"{ONE_PASS}; {SELECTIONS}",
             ifca,
             fixed=("clusters", "select_fraction"),
+            pulls=False,
             in_clusters=False,
         )
     ),

@@ -26,6 +26,7 @@ class MethodEntry:
         `personal` alone.
       infinite: which of `options` may be infinite.
       regulariser: where the pull towards another model goes, unless the user says.
+      pulls: whether training passes may be pulled towards a model; else `regulariser` does nothing.
       convex: whether it is for convex models only.
       sends: whether silos send anything.
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
@@ -52,6 +53,7 @@ class MethodEntry:
     of_silo: tuple[str, ...] = ()
     infinite: tuple[str, ...] = ()
     regulariser: Regulariser = "outside"
+    pulls: bool = True
     convex: bool = False
     sends: bool = True
     in_clusters: bool = True
@@ -62,29 +64,30 @@ class MethodEntry:
         """Of the run options that it takes."""
         return (*self.options, *self.fixed)
 
-    def traced_values(self, asked: Any) -> dict[str, float]:
-        """The numbers that may differ between runs, out of a run's options."""
-        return {name: self._value(asked, name) for name in self.options}
+    def traced_values(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers that may differ between runs, out of the values of a run's options."""
+        return {name: self._value(values, name) for name in self.options}
 
-    def fixed_values(self, asked: Any) -> dict[str, Any]:
+    def fixed_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The other options."""
-        given = read_method_options(asked.method_options)
+        given = read_method_options(values["method_options"])
         for name in given:
             if name not in self.own:
                 known = f"use {one_of(name, self.own)}" if self.own else "leave it out"
                 raise SilodpError(
-                    f"--method-options: method {asked.method!r} has no option {name!r}: {known}."
+                    f"--method-options: method {values['method']!r} has no option {name!r}: "
+                    f"{known}."
                 )
-        fixed = {name: self._value(asked, name) for name in self.fixed}
+        fixed = {name: self._value(values, name) for name in self.fixed}
         return fixed | dict(self.own) | given
 
-    def _value(self, asked: Any, name: str) -> Any:
-        if not hasattr(asked, name):
+    def _value(self, values: Mapping[str, Any], name: str) -> Any:
+        if name not in values:
             raise SilodpError(
-                f"Method {asked.method!r}: runs have no option {name!r}: an option that only this "
-                "method has belongs into `own` of its MethodEntry."
+                f"Method {values['method']!r}: runs have no option {name!r}: an option that only "
+                "this method has belongs into `own` of its MethodEntry."
             )
-        return getattr(asked, name)
+        return values[name]
 
 
 def merging(entry: MethodEntry) -> MethodEntry:

@@ -8,6 +8,7 @@ further towards FedAvg than without. `ebmtl` needs no lambda.
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from silodp.base.files import write_file
 from silodp.base.progress import Reporter
@@ -30,22 +31,22 @@ def run_demo(out: Path, reporter: Reporter) -> tuple[list[Result], Path]:
         write_file(out / "no-privacy.toml", _policies((math.inf,))),
     ]
 
-    def train(method: str, lams: Sequence[float]) -> list[Result]:
+    def train(method: str, **lams: Any) -> list[Result]:
         return sweep(
             data="synthetic",
             method=method,
-            lam=lams,
             policies=policies,
             silos=SILOS,
             seeds=SEEDS,
             reporter=reporter,
+            **lams,
         )
 
     # The grid's last axis moves fastest: private, not private, private, ...
-    local, open_local = train("local", LAMBDAS[:1])
-    fedavg, open_fedavg = train("fedavg", LAMBDAS[:1])
-    ours, open_ours = train("ebmtl", LAMBDAS[:1])
-    curves = train("mrmtl", LAMBDAS)
+    local, open_local = train("local")
+    fedavg, open_fedavg = train("fedavg")
+    ours, open_ours = train("ebmtl")
+    curves = train("mrmtl", lam=LAMBDAS)
     private, without = curves[::2], curves[1::2]
     best = min(private, key=lambda result: result.mean)
     for result in (local, fedavg, best, ours):

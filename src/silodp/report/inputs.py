@@ -8,12 +8,12 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.base.errors import SilodpError
-from silodp.config.data_options import DataOptions
+from silodp.config.options import tagged
 from silodp.models.metrics import METRICS, get_metric
 from silodp.report.checks import LARGEST, checked
 from silodp.results.result import RESULT_FILE, Result, read_result
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SAME_BUDGET = 0.02
-# Where files lie says nothing of what is in them.
-_OF_DATA = tuple(o.name for o in fields(DataOptions) if o.name not in ("data_dir", "no_cache"))
+# Where files lie says nothing of what is in them; how features are scaled does.
+_OF_DATA = ("preprocess", *tagged("records"))
 _DEEPEST = 3  # folders: a site's runs are in results/JOB
 
 

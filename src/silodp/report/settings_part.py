@@ -2,10 +2,10 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from silodp.config.options import RunOptions
+from silodp.base.errors import SilodpError
+from silodp.config.options import OPTIONS, RunRequest
 from silodp.report import tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import (
@@ -13,6 +13,8 @@ from silodp.report.numbers import (
 )
 from silodp.report.tables import folded
 from silodp.results.result import AT_SITES, FROM_PYTHON, Result
+from silodp.runs.requests import without_effect
+from silodp.tuning.tune import USES
 
 
 def settings_part(result: Result) -> Html:
@@ -74,18 +76,34 @@ def command_of(result: Result) -> str:
     """
     words = ["silodp", "run" if result.tuning is None else "tune"]
     words += ["--data", result.options.get("data") or result.data, "--method", result.method]
-    for option in fields(RunOptions):
-        value = result.options.get(option.name)
-        if option.name in ("data", "method") or value is None or value == option.default:
-            continue
-        words.append(f"--{option.name.replace('_', '-')}")
-        if option.name == "silo_lam":
+    for name, value in _effective(result).items():
+        option = OPTIONS[name]
+        words.append(option.flag)
+        if name == "silo_lam":
             words.append("FILE")
         elif isinstance(value, Mapping):
             words.append(_pairs(value))
         elif value is not True:
             words.append(str(value))
     return " ".join(shlex.quote(str(word)) for word in (*words, *_tuned(result.tuning or {})))
+
+
+def _effective(result: Result) -> dict[str, Any]:
+    """The options that are not at their defaults, and that do something beside the others."""
+    given = {
+        name: value
+        for name, option in OPTIONS.items()
+        if (value := result.options.get(name)) is not None and value != option.default
+    }
+    given["method"] = result.method
+    try:
+        RunRequest(**given)
+        useless = without_effect(
+            given, given.keys() - set(USES if result.tuning is not None else ())
+        )
+    except SilodpError:  # of another version: the command will say what it does not know
+        useless = {}
+    return {n: v for n, v in given.items() if n not in useless and n not in ("data", "method")}
 
 
 def _tuned(tuning: Mapping[str, Any]) -> list[str]:

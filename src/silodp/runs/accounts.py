@@ -6,14 +6,13 @@ Off by default in simulation; `--ledger DIR` turns it on. What is done with a re
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from silodp.base.errors import SilodpError
 from silodp.base.values import plain
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.tasks import USUAL_TASK
 from silodp.methods import get_method
@@ -25,7 +24,8 @@ from silodp.privacy.mechanisms.statistics import gaussian_event
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.privacy.session import RunLedgers
-from silodp.runs.prepare import Prepared, data_options, filled, plans_of, policies_of
+from silodp.runs.prepare import Prepared, data_options, plans_of, policies_of
+from silodp.runs.resolve import ResolvedOptions, resolve
 
 
 class Release(NamedTuple):
@@ -46,36 +46,35 @@ BLOCKS = 4
 
 def ledgers_of(prepared: Prepared) -> RunLedgers | None:
     """What the run would take of its ledgers; None without any."""
-    asked = prepared.asked[0]
-    if asked.ledger is None:
+    spec = prepared.specs[0]
+    if spec.request.ledger is None:
         return None
-    if len(prepared.plans) > 1:
+    if len(prepared.specs) > 1:
         raise SilodpError(
             "--ledger: settings of one sweep share their noise, so that their costs do not add up: "
             "charge one setting at a time, with `run`."
         )
     names = prepared.federations[0].names
-    plans, policies = prepared.plans[0], prepared.policies[0]
-    for plan in plans:
+    for plan in spec.plans:
         if not plan.private or plan.unproven:
             reason = plan.statement()["unproven"][0]
             raise SilodpError(
                 f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
                 f"({reason}): change it, or leave out --ledger."
             )
-    return _ledgers(asked, names, plans, policies)
+    return _ledgers(spec, names, spec.plans, spec.policies)
 
 
 def _ledgers(
-    asked: RunOptions,
+    options: ResolvedOptions,
     names: Sequence[str],
     plans: Sequence[SiloPlan],
     policies: Sequence[Policy],
 ) -> RunLedgers:
-    assert asked.ledger is not None
+    assert options.request.ledger is not None
     return RunLedgers(
-        asked.ledger,
-        {name: _reservation(asked, plan) for name, plan in zip(names, plans, strict=True)},
+        options.request.ledger,
+        {name: _reservation(options, plan) for name, plan in zip(names, plans, strict=True)},
         _allowances(names, policies),
     )
 
@@ -88,13 +87,13 @@ def _allowances(names: Sequence[str], policies: Sequence[Policy]) -> dict[str, A
 
 
 def ledgers_of_release(
-    asked: RunOptions, releases: Sequence[Release], policies: Sequence[Policy]
+    request: RunRequest, releases: Sequence[Release], policies: Sequence[Policy]
 ) -> RunLedgers | None:
     """What statistics that are released outside any run would take of ledgers; None without any.
 
     In a ledger they are a run of one round, because all of it is released at once or nothing is.
     """
-    if asked.ledger is None:
+    if request.ledger is None:
         return None
     for release in releases:
         if math.isinf(release.epsilon):
@@ -103,45 +102,46 @@ def ledgers_of_release(
                 "asked for there: give it a finite epsilon, or leave out --ledger."
             )
     names = [release.silo for release in releases]
-    reservations = {release.silo: _reservation_of_release(asked, release) for release in releases}
-    return RunLedgers(asked.ledger, reservations, _allowances(names, policies))
+    reservations = {release.silo: _reservation_of_release(request, release) for release in releases}
+    return RunLedgers(request.ledger, reservations, _allowances(names, policies))
 
 
-def _reservation_of_release(asked: RunOptions, release: Release) -> Reservation:
+def _reservation_of_release(request: RunRequest, release: Release) -> Reservation:
     def event_of(first: int, last: int) -> DpEvent:
         return gaussian_event(release.noise_multiplier, int(first <= 0 < last))
 
     about = {
-        "summary": f"{release.what} of {asked.data}, {release.records} {release.unit}s, noise "
+        "summary": f"{release.what} of {request.data}, {release.records} {release.unit}s, noise "
         f"{release.noise_multiplier:.4g}",
-        "data": asked.data,
-        "data_options": _which_records(asked),
+        "data": request.data,
+        "data_options": _which_records(request),
         **release._asdict(),
     }
     return Reservation(0.0, about, 1, event_of)
 
 
-def _reservation(asked: RunOptions, plan: SiloPlan) -> Reservation:
+def _reservation(options: ResolvedOptions, plan: SiloPlan) -> Reservation:
     """Each seed is a run of its own: together they cost that many times as much."""
+    request = options.request
 
     def event_of(first: int, last: int) -> DpEvent:
-        return SelfComposedDpEvent(plan.event_of(first, last), asked.seeds)
+        return SelfComposedDpEvent(plan.event_of(first, last), request.seeds)
 
-    seeds = f", {asked.seeds} seeds" if asked.seeds > 1 else ""
+    seeds = f", {request.seeds} seeds" if request.seeds > 1 else ""
     about = {
-        "summary": f"{asked.method} on {asked.data}{seeds}, {plan.records} {plan.unit}s, noise "
+        "summary": f"{request.method} on {request.data}{seeds}, {plan.records} {plan.unit}s, noise "
         f"{plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
-        "data": asked.data,
-        "data_options": _which_records(asked),
-        "method": asked.method,
-        "model": asked.model,
-        "seeds": asked.seeds,
+        "data": request.data,
+        "data_options": _which_records(request),
+        "method": request.method,
+        "model": options.model_name,
+        "seeds": request.seeds,
         "records": plan.records,
         "queries": sorted(plan.queries()),
         **plan.statement(),
     }
     return Reservation(
-        overflow=min(1.0, plan.overflow * asked.seeds),
+        overflow=min(1.0, plan.overflow * request.seeds),
         about=about,
         rounds=plan.schedule.rounds,
         event_of=event_of,
@@ -150,51 +150,50 @@ def _reservation(asked: RunOptions, plan: SiloPlan) -> Reservation:
     )
 
 
-def refuse_early(asked: RunOptions) -> None:
+def refuse_early(request: RunRequest) -> None:
     """Refuses a run that would exceed a silo's policy before any record is read.
 
     How many records a silo has, its ledger knows from its last run on these data. If the ledger is
     new, or the data are others, the same check after loading decides.
     """
-    if asked.ledger is None or not any(asked.ledger.glob(f"*{SUFFIX}")):
+    if request.ledger is None or not any(request.ledger.glob(f"*{SUFFIX}")):
         return
-    ledgers = [read_path(path) for path in ledger_paths(asked.ledger)]
+    ledgers = [read_path(path) for path in ledger_paths(request.ledger)]
     # A folder may hold the ledgers of others too: only those that these data were charged to count.
-    ledgers = [ledger for ledger in ledgers if _is_about(_last_about(ledger), asked)]
+    ledgers = [ledger for ledger in ledgers if _is_about(_last_about(ledger), request)]
     counts = {ledger.silo: _last_about(ledger)["records"] for ledger in ledgers}
     if not counts:
         return
-    defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
-    asked = filled(asked, defaults, None, asked.task or USUAL_TASK)
+    defaults = datasets.defaults_without_reading(request.data, data_options(request))
+    options = resolve(request, defaults, None, request.task or USUAL_TASK)
     by_subject = any(ledger.unit == "subject" for ledger in ledgers)
     try:
-        policies = policies_of(asked, list(counts), by_subject)
+        policies = policies_of(options, list(counts), by_subject)
         plans = plans_of(
-            asked,
+            options,
             list(counts),
             list(counts.values()),
             policies,
-            get_method(asked.method),
-            is_heavy(asked.model or ""),
+            get_method(request.method),
+            is_heavy(options.model_name),
         )
     except SilodpError:
         return  # the ledgers are of other silos than the data: what is loaded will tell
-    _ledgers(asked, list(counts), plans, policies).check()
+    _ledgers(options, list(counts), plans, policies).check()
 
 
-def _is_about(about: dict[str, Any], asked: RunOptions) -> bool:
+def _is_about(about: dict[str, Any], request: RunRequest) -> bool:
     """Whether a charge was for the same records as are asked for now."""
-    same_data = about.get("data") == asked.data
+    same_data = about.get("data") == request.data
     # A tuned run trains on a part of them.
     all_trained = "tuning" not in about.get("queries", ())
-    return same_data and all_trained and about.get("data_options") == _which_records(asked)
+    return same_data and all_trained and about.get("data_options") == _which_records(request)
 
 
-def _which_records(asked: RunOptions) -> dict[str, Any]:
+def _which_records(request: RunRequest) -> dict[str, Any]:
     """The data options that decide which records a silo has."""
-    given = asdict(data_options(asked))
-    for name in ("data_dir", "no_cache", "preprocess"):
-        del given[name]
+    options = data_options(request)
+    given = {name: getattr(options, name) for name in tagged("records")}
     return plain({name: value for name, value in given.items() if value is not None})
 
 

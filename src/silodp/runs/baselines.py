@@ -14,21 +14,22 @@ from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.values import plain
-from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.config.options import OPTIONS, tagged
+from silodp.methods import get_method
 from silodp.results.result import RESULT_FILE, Result, read_result
+from silodp.runs.requests import without_effect
 
 BASELINES = ("local", "fedavg")
 BASELINES_FOLDER = "baselines"
 NAMES = {"local": "local training", "fedavg": "FedAvg"}
 # What a finished baseline was asked for, so that it is taken for no other.
-_ASKED_FILE = "asked.json"
-_OF_METHODS = (*METHOD_OPTIONS, "silo_lam", "method_options")
+_REQUEST_FILE = "asked.json"
 # From Python: objects, which no file could tell apart.
 _GIVEN = ("federation", "custom_model", "reporter")
 
 
 def train_baselines(
-    train: Callable[..., Result], folder: Path, resume: bool, overwrite: bool, **asked: Any
+    train: Callable[..., Result], folder: Path, resume: bool, overwrite: bool, **options: Any
 ) -> None:
     """Trains those that are not finished yet, each into its own folder below the run's.
 
@@ -37,23 +38,23 @@ def train_baselines(
       folder: of the run that they stand beside.
       resume: go on where an interrupted call stood.
       overwrite: train anew.
-      **asked: what the run was asked for.
+      **options: of the run.
     """
-    if asked.get("ledger") is not None:
+    if options.get("ledger") is not None:
         raise SilodpError(
             "--baselines trains two runs more, which the ledgers would have to be charged for: "
             "train local and fedavg by themselves, and give all folders to silodp report."
         )
     for method in BASELINES:
-        if method == asked.get("method"):
+        if method == options.get("method"):
             continue
-        own = _options_for(method, asked)
+        own = _options_for(method, options)
         place = folder / BASELINES_FOLDER / method
         finished = resume and (place / RESULT_FILE).exists()
-        if finished and _asked_in(place) == _told(own):
+        if finished and _requested_in(place) == _as_file(own):
             continue
         train(out=place, resume=resume and not finished, overwrite=overwrite or finished, **own)
-        write_file(place / _ASKED_FILE, json.dumps(_told(own)))
+        write_file(place / _REQUEST_FILE, json.dumps(_as_file(own)))
 
 
 def baselines_of(folder: Path) -> dict[str, Result]:
@@ -66,7 +67,7 @@ def forget_baselines(folder: Path) -> None:
     """Takes those of another run out of the folder, and nothing else that may lie there."""
     for method in BASELINES:
         place = folder / BASELINES_FOLDER / method
-        for name in (RESULT_FILE, _ASKED_FILE):
+        for name in (RESULT_FILE, _REQUEST_FILE):
             (place / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody has put something beside them
             place.rmdir()
@@ -89,23 +90,26 @@ def seen_together(methods: Sequence[str], noise_from_seeds: bool) -> str:
     )
 
 
-def _options_for(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """As asked, without what the method does not know."""
-    known = get_method(method).option_names
-    kept = {n: v for n, v in asked.items() if n not in _OF_METHODS or n in known}
-    return kept | {"method": method}
+def _options_for(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the run, without what does nothing with that method."""
+    known, of_method = get_method(method).option_names, tagged("of_method")
+    kept = {n: v for n, v in options.items() if n not in of_method or n in known}
+    kept |= {"method": method}
+    of_runs = {name: value for name, value in kept.items() if name in OPTIONS}
+    useless = without_effect(of_runs, of_runs)
+    return {name: value for name, value in kept.items() if name not in useless}
 
 
-def _told(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def _as_file(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Options as a file holds them; None where records or a model were given from Python."""
-    if asked.get("federation") is not None or asked.get("custom_model") is not None:
+    if options.get("federation") is not None or options.get("custom_model") is not None:
         return None
-    return json.loads(json.dumps(plain({n: v for n, v in asked.items() if n not in _GIVEN})))
+    return json.loads(json.dumps(plain({n: v for n, v in options.items() if n not in _GIVEN})))
 
 
-def _asked_in(place: Path) -> Any:
+def _requested_in(place: Path) -> Any:
     """What the baseline there was asked for; what cannot be read equals nothing."""
     try:
-        return read_json(place / _ASKED_FILE, remedy="train it again") or {}
+        return read_json(place / _REQUEST_FILE, remedy="train it again") or {}
     except SilodpError:
         return {}

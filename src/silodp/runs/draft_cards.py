@@ -18,7 +18,7 @@ def draft_cards(
       federation: the records of the first seed, as the models were trained on them.
       noisy_metric: whether the result's metric has noise that was paid for.
     """
-    first, model = prepared.federations[0], prepared.model
+    first, model = prepared.federations[0], prepared.specs[0].model
     about = {
         "name": model.name,
         "built_in": model.built_in,
@@ -30,7 +30,7 @@ def draft_cards(
     return [
         {
             "task": first.task,
-            "seed": prepared.asked[0].first_seed,
+            "seed": prepared.specs[0].request.first_seed,
             "model": about,
             "preparation": described(preparation_of(federation, silo)),
             "uncovered": list(first.uncovered),

@@ -1,73 +1,77 @@
 """What a run's options make of a method: silos' own numbers, what is refused, what it asks for."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from silodp.base.errors import SilodpError
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.config.silo_options import lambda_of_each
 from silodp.methods import MethodEntry, is_ours
 from silodp.methods.check import check_method, checked_schedule
 from silodp.models.model import Model
 from silodp.privacy.mechanisms.queries import Schedule
 
-OfSilos = dict[str, tuple[float, ...]]
+Values = Mapping[str, Any]
+"""The options of a run by name, with nothing left open that a method needs."""
+
+OwnValues = dict[str, tuple[float, ...]]
 """The method's options that differ from silo to silo, by name."""
 
 
-def options_of_silos(asked: RunOptions, method: MethodEntry, silos: Sequence[str]) -> OfSilos:
+def own_values_of(request: RunRequest, method: MethodEntry, silos: Sequence[str]) -> OwnValues:
     """The silos' own values of the method's options."""
-    if asked.silo_lam is None:
+    if request.silo_lam is None:
         return {}
     if "lam" not in method.of_silo:
         raise SilodpError(
-            f"--silo-lam: method {asked.method!r} has no lambda of a silo's own: leave it out, or "
-            "use mrmtl, meanpull, ditto or mocha."
+            f"--silo-lam: method {request.method!r} has no lambda of a silo's own: leave it out, "
+            "or use mrmtl, meanpull, ditto or mocha."
         )
-    return {"lam": lambda_of_each(asked.silo_lam, silos, asked.lam)}
+    return {"lam": lambda_of_each(request.silo_lam, silos, request.lam)}
 
 
 def check_choice(
-    asked: Sequence[RunOptions],
+    settings: Sequence[Values],
     method: MethodEntry,
     model: Model,
-    of_silos: Sequence[OfSilos],
+    own_values: Sequence[OwnValues],
     silos: Sequence[str],
 ) -> None:
     """Refuses what the method cannot do with this model, these silos or these numbers."""
-    first = asked[0]
-    if "clusters" in method.fixed and first.clusters > len(silos):
+    first = settings[0]
+    name, clusters = first["method"], first["clusters"]
+    if "clusters" in method.fixed and clusters > len(silos):
         raise SilodpError(
-            f"--clusters is {first.clusters}, but there are {len(silos)} silos: give at most as "
-            "many."
+            f"--clusters is {clusters}, but there are {len(silos)} silos: give at most as many."
         )
     if method.convex and not model.convex:
         raise SilodpError(
-            f"Method {first.method!r} is for convex models only: the relations that it learns "
+            f"Method {name!r} is for convex models only: the relations that it learns "
             "compare parameters one by one, which says nothing about models such as "
             f"{model.name!r} that reach the same function with other parameters: choose a linear "
             "model, or method mrmtl."
         )
-    for one, own in zip(asked, of_silos, strict=True):
-        _check_finite(one, method, own, silos)
-    if not is_ours(first.method):
-        rounds = first.rounds or 0
+    for values, own in zip(settings, own_values, strict=True):
+        _check_finite(values, method, own, silos)
+    if not is_ours(name):
+        rounds = first["rounds"]
         build = partial(method.build, rounds=rounds, **method.fixed_values(first))
-        check_method(first.method, build, method.traced_values(first), model, rounds)
+        check_method(name, build, method.traced_values(first), model, rounds)
 
 
 def _check_finite(
-    asked: RunOptions, method: MethodEntry, own: OfSilos, silos: Sequence[str]
+    values: Values, method: MethodEntry, own: OwnValues, silos: Sequence[str]
 ) -> None:
-    for option, value in method.traced_values(asked).items():
+    for option, value in method.traced_values(values).items():
         given = {f"--{option}": value}
         if option in own:
             named = zip(silos, own[option], strict=True)
             given |= {f"--silo-{option} of silo {silo!r}": number for silo, number in named}
         infinite = [flag for flag, number in given.items() if math.isinf(number)]
         if infinite and option not in method.infinite:
-            raise must_be_finite(infinite[0], asked.method)
+            raise must_be_finite(infinite[0], values["method"])
 
 
 def must_be_finite(flag: str, method: str) -> SilodpError:
@@ -78,8 +82,8 @@ def must_be_finite(flag: str, method: str) -> SilodpError:
     )
 
 
-def schedule_of(asked: RunOptions, method: MethodEntry) -> Schedule:
+def schedule_of(values: Values, method: MethodEntry) -> Schedule:
     """What the method asks of each silo with these options."""
-    rounds = asked.rounds or 0
-    values = method.traced_values(asked) | method.fixed_values(asked)
-    return checked_schedule(asked.method, partial(method.build, rounds=rounds, **values), rounds)
+    rounds = values["rounds"]
+    given = method.traced_values(values) | method.fixed_values(values)
+    return checked_schedule(values["method"], partial(method.build, rounds=rounds, **given), rounds)

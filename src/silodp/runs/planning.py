@@ -65,15 +65,15 @@ def _by_accountant(plan: SiloPlan) -> dict[str, float | None]:
 
 def _queries(plan: SiloPlan) -> list[dict[str, Any]]:
     """Each kind of query by itself: its epsilon at the plan's delta, and its part in their sum."""
-    asked = plan.queries()
+    queries = plan.queries()
     if not plan.private:
-        return [{"query": name, "epsilon": float("inf"), "share": None} for name in asked]
-    if len(asked) == 1:
-        alone = dict.fromkeys(asked, plan.epsilon)
+        return [{"query": name, "epsilon": float("inf"), "share": None} for name in queries]
+    if len(queries) == 1:
+        alone = dict.fromkeys(queries, plan.epsilon)
     else:
         alone = {
             name: _epsilon(_Same(event), plan.delta_for_queries, plan.relation)
-            for name, event in asked.items()
+            for name, event in queries.items()
         }
     total = sum(alone.values())
     return [

@@ -1,24 +1,24 @@
 """From what a user asks for to what will be done: data loaded, defaults filled, noise planned."""
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.config.choices import Accountant
-from silodp.config.options import RunOptions
+from silodp.config.data_options import DataOptions
+from silodp.config.declared import flag
+from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
 from silodp.data.registry import Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
-from silodp.methods.server import SERVER_LR
 from silodp.models.metrics import Metric, mean_metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.privacy.accounting.across_silos import composed_guarantee
@@ -26,25 +26,18 @@ from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_pl
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
 from silodp.privacy.tuning import Tuning
-from silodp.runs.method_choice import OfSilos, check_choice, options_of_silos, schedule_of
+from silodp.runs.method_choice import check_choice, own_values_of, schedule_of
+from silodp.runs.resolve import ResolvedOptions, RunSpec, resolve, spec_of
 
 Data = Federation | Callable[[int], Federation]
-
-# What may differ between the runs of one compiled program.
-SWEPT = ("lam", "finetune_fraction", "server_lr", "lr", "epsilon", "policies")
 
 
 class Prepared(NamedTuple):
     """All that is known before training.
 
     Attributes:
-      asked: the options of each setting, defaults filled in.
+      specs: each setting as it will be done.
       federations: of each seed.
-      model: what is trained.
-      method: how silos learn together.
-      policies: of each setting, of each silo.
-      plans: the same.
-      of_silos: of each setting, the method's options that differ from silo to silo.
       warnings: what is allowed but hardly wise.
 
     Examples:
@@ -53,52 +46,32 @@ class Prepared(NamedTuple):
       ('linear', 3.0)
     """
 
-    asked: list[RunOptions]
+    specs: list[RunSpec]
     federations: list[Federation]
-    model: Model
-    method: MethodEntry
-    policies: list[tuple[Policy, ...]]
-    plans: list[tuple[SiloPlan, ...]]
-    of_silos: list[OfSilos]
     warnings: list[str]
 
     @property
     def metric(self) -> Metric:
         """What is measured on test records."""
-        return metric_for(self.federations[0].task, self.asked[0].metric)
+        return self.specs[0].metric
+
+    @property
+    def plans(self) -> list[tuple[SiloPlan, ...]]:
+        """Of each setting, the plan of each silo."""
+        return [spec.plans for spec in self.specs]
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
         """The plans of a setting, had another accountant been asked for."""
+        spec = self.specs[number]
         return plans_of(
-            replace(self.asked[number], accountant=accountant),
+            replace(spec, request=replace(spec.request, accountant=accountant)),
             self.federations[0].names,
             _held(self.federations),
-            self.policies[number],
-            self.method,
-            self.model.heavy,
+            spec.policies,
+            spec.method,
+            spec.model.heavy,
             expected=_expected(self.federations),
         )
-
-
-def grid(options: Mapping[str, Any]) -> list[RunOptions]:
-    """The options of each point: lists among those that may be swept span a grid."""
-    options = dict(options)
-    axes = {
-        name: list(options.pop(name))
-        for name in SWEPT
-        if isinstance(options.get(name), list | tuple | np.ndarray)
-    }
-    points = [
-        dict(zip(axes, (_as_number(v) for v in values), strict=True))
-        for values in itertools.product(*axes.values())
-    ]
-    if not points:
-        raise SilodpError("A list to sweep over is empty: give at least one value.")
-    known = [field.name for field in fields(RunOptions)]
-    for name in options:
-        if name not in known:
-            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, known)}.")
-    return [RunOptions(**options, **point) for point in points]
 
 
 class Loaded(NamedTuple):
@@ -109,18 +82,18 @@ class Loaded(NamedTuple):
 
 
 def prepare(
-    asked: Sequence[RunOptions],
+    requests: Sequence[RunRequest],
     data: Data | None,
     custom_model: Model | None,
     reporter: Reporter,
 ) -> Prepared:
     """Loads the data, fills in defaults, and calibrates each silo's noise to its policy."""
-    get_method(asked[0].method)  # refused before anything is loaded
-    return prepare_loaded(asked, load(asked[0], data, reporter), custom_model, reporter)
+    get_method(requests[0].method)  # refused before anything is loaded
+    return prepare_loaded(requests, load(requests[0], data, reporter), custom_model, reporter)
 
 
 def prepare_loaded(
-    asked: Sequence[RunOptions],
+    requests: Sequence[RunRequest],
     loaded: Loaded,
     custom_model: Model | None,
     reporter: Reporter,
@@ -128,10 +101,10 @@ def prepare_loaded(
     policies: tuple[Policy, ...] | None = None,
     of_federation: Sequence[str] | None = None,
 ) -> Prepared:
-    """The same with data that are at hand.
+    """Prepares what was asked for with data that are at hand.
 
     Args:
-      asked: the options of each setting.
+      requests: what each setting asks for.
       loaded: the data.
       custom_model: as for `run`.
       reporter: told about progress.
@@ -139,13 +112,13 @@ def prepare_loaded(
       policies: of the silos, if they are at hand; else the options say where to find them.
       of_federation: the names of all silos, where the data are those of some of them.
     """
-    method = get_method(asked[0].method)
+    method = get_method(requests[0].method)
     federations, defaults = loaded
     check_equal_shapes(federations)
     first = federations[0]
-    asked = [filled(one, defaults, custom_model, first.task) for one in asked]
+    settings = [resolve(request, defaults, custom_model, first.task) for request in requests]
     model = custom_model or get_model(
-        asked[0].model or "", first.task, first.input_shape, first.num_classes
+        settings[0].model_name, first.task, first.input_shape, first.num_classes
     )
     if model.task != first.task:
         raise SilodpError(
@@ -154,15 +127,16 @@ def prepare_loaded(
         )
     if first.pixels is not None:
         model = on_pixels(model, *first.pixels)
-    if asked[0].select_score == "error" and not get_task(first.task).of_classes:
+    if settings[0].select_score == "error" and not get_task(first.task).of_classes:
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
-    _check_side_queries(asked, first)
-    metric_for(first.task, asked[0].metric)  # refused, if it is not for the task
-    of_silos = [options_of_silos(one, method, first.names) for one in asked]
-    check_choice(asked, method, model, of_silos, of_federation or first.names)
+    _check_side_queries(requests, first)
+    metric = metric_for(first.task, requests[0].metric)  # refused, if it is not for the task
+    own_values = [own_values_of(request, method, first.names) for request in requests]
+    values = [options.values for options in settings]
+    check_choice(values, method, model, own_values, of_federation or first.names)
     reporter.stage("calibrating noise")
     own_policies, plans = _plans_of_all(
-        asked, federations, method, model, reporter, tuning, policies
+        settings, federations, method, model, reporter, tuning, policies
     )
     counted = [[plan.records for plan in own] for own in plans]
     warnings = list(
@@ -172,70 +146,51 @@ def prepare_loaded(
             for warning in concerns(first.names, own, counts)
         )
     )
-    return Prepared(
-        list(asked), federations, model, method, own_policies, plans, of_silos, warnings
-    )
+    specs = [
+        spec_of(
+            options,
+            method=method,
+            model=model,
+            metric=metric,
+            policies=own,
+            plans=planned,
+            own_values=silos,
+        )
+        for options, own, planned, silos in zip(
+            settings, own_policies, plans, own_values, strict=True
+        )
+    ]
+    return Prepared(specs, federations, warnings)
 
 
-def _as_number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def load(asked: RunOptions, data: Data | None, reporter: Reporter) -> Loaded:
+def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
     """Reads the data of every seed."""
     reporter.stage("loading data")
-    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    seeds = range(request.first_seed, request.first_seed + request.seeds)
     if data is None:
-        wanted = data_options(asked)
-        source = datasets.resolve(asked.data, wanted)
+        wanted = data_options(request)
+        source = datasets.resolve(request.data, wanted)
         return Loaded([source.load(seed, wanted) for seed in seeds], source.defaults)
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))
 
 
-def data_options(asked: RunOptions) -> datasets.DataOptions:
+def data_options(request: RunRequest) -> DataOptions:
     """The part of the options that data sources take."""
-    names = {field.name for field in fields(datasets.DataOptions)}
-    given = {n: v for n, v in asdict(asked).items() if n in names}
-    if isinstance(asked.ignore, str):
-        given["ignore"] = [column.strip() for column in asked.ignore.split(",")]
-    return datasets.DataOptions(**given)
+    given = {name: getattr(request, name) for name in DATA_OPTIONS}
+    if isinstance(request.ignore, str):
+        given["ignore"] = [column.strip() for column in request.ignore.split(",")]
+    return DataOptions(**given)
 
 
-def filled(
-    asked: RunOptions, defaults: Defaults, custom_model: Model | None, task: str
-) -> RunOptions:
-    """What was left open, filled with what fits the data."""
-    rounds = asked.rounds or defaults.rounds
-    model = custom_model.name if custom_model else asked.model or defaults.model
-    # Each evaluation that is released costs privacy: one will do, unless more are asked for.
-    usual = rounds if asked.metric_share else max(1, rounds // 20)
-    return replace(
-        asked,
-        model=model,
-        rounds=rounds,
-        batch_size=asked.batch_size or defaults.batch_size,
-        clip=asked.clip or defaults.clip,
-        lr=asked.lr or defaults.lr,
-        delta=asked.delta or defaults.delta,
-        preprocess=asked.preprocess or defaults.preprocess,
-        small_silos=asked.small_silos or defaults.small_silos,
-        evaluate_every=min(asked.evaluate_every or usual, rounds),
-        select_score=asked.select_score or get_task(task).select_score,
-        entropy=asked.entropy or ("os" if asked.ledger else "seed"),
-        server_lr=asked.server_lr or SERVER_LR[asked.server_optimiser],
-        regulariser=asked.regulariser or get_method(asked.method).regulariser,
-    )
-
-
-def _check_side_queries(asked: Sequence[RunOptions], federation: Federation) -> None:
-    one = asked[0]
+def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:
+    one = requests[0]
     if one.statistics_share and federation.feature_bound is None:
         raise SilodpError(
             "--statistics-share: a noisy mean needs a public bound on every feature, and these "
             "data have none: declare bounds (--schema) and use --preprocess bounds."
         )
-    if one.statistics_share and len({(a.epsilon, a.policies) for a in asked}) > 1:
+    if one.statistics_share and len({(other.epsilon, other.policies) for other in requests}) > 1:
         raise SilodpError(
             "--statistics-share: settings with other budgets would see other features: sweep one "
             "budget at a time."
@@ -256,7 +211,7 @@ def check_measurable(prepared: Prepared) -> None:
     metric with noise, which every silo releases.
     """
     metric = prepared.metric
-    if prepared.asked[0].metric_share:
+    if prepared.specs[0].request.metric_share:
         return
     if not metric.where_known(prepared.federations).any(axis=1).all():
         raise SilodpError(
@@ -266,7 +221,7 @@ def check_measurable(prepared: Prepared) -> None:
 
 
 def _plans_of_all(
-    asked: Sequence[RunOptions],
+    settings: Sequence[ResolvedOptions],
     federations: Sequence[Federation],
     method: MethodEntry,
     model: Model,
@@ -276,16 +231,16 @@ def _plans_of_all(
 ) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
     """Each setting's policies and plans; settings that differ in nothing private share them."""
     federation = federations[0]
-    budgets = [(one.epsilon, one.policies) for one in asked]
+    budgets = [(one.request.epsilon, one.request.policies) for one in settings]
     distinct = list(dict.fromkeys(budgets))
     policies: dict[tuple, tuple[Policy, ...]] = {}
     plans: dict[tuple, tuple[SiloPlan, ...]] = {}
     for part, budget in enumerate(distinct):
-        one = asked[budgets.index(budget)]
+        one = settings[budgets.index(budget)]
         own = given or policies_of(one, federation.names, federation.by_subject)
         policies[budget] = own
         for silo, policy in zip(federation.names, own, strict=True):
-            _check_policy(silo, policy, one, federation)
+            _check_policy(silo, policy, one.request, federation)
         plans[budget] = plans_of(
             one,
             federation.names,
@@ -314,7 +269,7 @@ def _expected(federations: Sequence[Federation]) -> list[ExpectedCounts | None]:
 
 
 def plans_of(
-    asked: RunOptions,
+    options: ResolvedOptions,
     silos: Sequence[str],
     units: Sequence[int],
     policies: Sequence[Policy],
@@ -326,52 +281,55 @@ def plans_of(
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[SiloPlan, ...]:
     """The plan of each silo: needs no record, only how many there are."""
-    rounds = asked.rounds or 0
-    evaluated = evaluated_rounds(rounds, asked.evaluate_every or 1) if asked.metric_share else []
+    request = options.request
+    evaluated = (
+        evaluated_rounds(options.rounds, options.evaluate_every) if request.metric_share else []
+    )
     return make_plans(
         silos,
         units,
         policies,
-        schedule_of(asked, method),
+        schedule_of(options.values, method),
         TrainingSettings(
-            batch_size=asked.batch_size or 0,
-            clip=asked.clip or 0.0,
-            epochs=asked.epochs,
-            sampling=asked.sampling,
-            small_silos=asked.small_silos or "refuse",
+            batch_size=options.batch_size,
+            clip=options.clip,
+            epochs=request.epochs,
+            sampling=request.sampling,
+            small_silos=options.small_silos,
         ),
-        asked.accountant,
+        request.accountant,
         expected=expected,
         side=SideQueries(
-            asked.select_share,
-            asked.select_mechanism,
-            asked.statistics_share,
-            asked.metric_share,
+            request.select_share,
+            request.select_mechanism,
+            request.statistics_share,
+            request.metric_share,
             tuple(evaluated),
         ),
         tuning=tuning,
         heavy=heavy,
         unproven=unproven,
-        release=asked.entropy == "os",
+        release=options.entropy == "os",
         progress=progress,
     )
 
 
-def policies_of(asked: RunOptions, silos: Sequence[str], by_subject: bool) -> tuple[Policy, ...]:
-    """The policy of each silo: of its file, else of the options."""
-    given: dict[str, Any] = {
-        "epsilon": asked.epsilon,
-        "delta": asked.delta,
-        "lifetime_epsilon": asked.lifetime_epsilon,
-        "lifetime_delta": asked.lifetime_delta,
-        "lifetime_filter": asked.lifetime_filter,
-        "relation": asked.relation,
-        "subject": asked.subject_column or ("subject" if by_subject else None),
-    }
+def policies_of(
+    options: ResolvedOptions, silos: Sequence[str], by_subject: bool
+) -> tuple[Policy, ...]:
+    """The policy of each silo: of its file, else of the options; never looser than either."""
+    request = options.request
+    given = {name: options.values[name] for name in tagged("policy")}
+    given["subject"] = request.subject_column or ("subject" if by_subject else None)
     given = {name: value for name, value in given.items() if value is not None}
-    if asked.policies is not None:
-        return read_policies(asked.policies, silos, given)
-    if asked.epsilon is None or asked.delta is None:
+    if request.policies is not None:
+        return tuple(
+            _stricter(silo, policy, request)
+            for silo, policy in zip(
+                silos, read_policies(request.policies, silos, given), strict=True
+            )
+        )
+    if request.epsilon is None:
         raise SilodpError(
             "No privacy budget is given: add --epsilon (a number, or inf for no privacy) or "
             "--policies FILE."
@@ -379,35 +337,55 @@ def policies_of(asked: RunOptions, silos: Sequence[str], by_subject: bool) -> tu
     return (Policy(**given),) * len(silos)
 
 
-def _check_policy(silo: str, policy: Policy, asked: RunOptions, federation: Federation) -> None:
+def _stricter(silo: str, policy: Policy, request: RunRequest) -> Policy:
+    """The silo's own policy, held to what was asked for all silos beside it.
+
+    Of a bound the smaller holds. Of words neither is stricter whatever the other: they must agree.
+    """
+    tighter = {}
+    for name in tagged("policy"):
+        wanted, own = getattr(request, name), getattr(policy, name)
+        if wanted is None:
+            continue
+        if OPTIONS[name].kind is float:
+            tighter[name] = min(wanted, own)
+        elif wanted not in (OPTIONS[name].default, own):
+            raise SilodpError(
+                f"Silo {silo!r}: its policy has {name} {own!r}, but {flag(name)} is {wanted!r}: "
+                f"leave out {flag(name)}, or let the silo change its policy."
+            )
+    return replace(policy, **tighter, silo=silo)
+
+
+def _check_policy(silo: str, policy: Policy, request: RunRequest, federation: Federation) -> None:
     """Refuses what the silo's policy does not allow these data and options to do."""
     if math.isinf(policy.epsilon):
         return
     check_declared(silo, policy, federation.declared)
-    check_unit(silo, policy, asked, federation)
-    if not policy.count_is_public and asked.weights == "records":
+    check_unit(silo, policy, request, federation)
+    if not policy.count_is_public and request.weights == "records":
         raise SilodpError(
             f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
             "it: give --weights uniform."
         )
-    if not policy.count_is_public and asked.metric_share:
+    if not policy.count_is_public and request.metric_share:
         raise SilodpError(
             f"Silo {silo!r}: its {RECORD_COUNT} is not public, but a mean over its test records "
             "would tell it: leave out --metric-share."
         )
 
 
-def check_unit(silo: str, policy: Policy, asked: RunOptions, federation: Federation) -> None:
+def check_unit(silo: str, policy: Policy, request: RunRequest, federation: Federation) -> None:
     """Refuses data that are not counted by what the silo's policy protects."""
     if policy.unit == "subject" and not federation.by_subject:
         raise SilodpError(
             f"Silo {silo!r}: its policy protects subjects (column {policy.subject!r}), but the "
             f"data are not loaded by subject: give --subject-column {policy.subject}."
         )
-    if asked.subject_column is not None and policy.subject != asked.subject_column:
+    if request.subject_column is not None and policy.subject != request.subject_column:
         raise SilodpError(
             f"Silo {silo!r}: its policy protects the subjects of column {policy.subject!r}, but "
-            f"the data are loaded by {asked.subject_column!r}: give --subject-column "
+            f"the data are loaded by {request.subject_column!r}: give --subject-column "
             f"{policy.subject}."
         )
 

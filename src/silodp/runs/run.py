@@ -6,18 +6,20 @@ print(result.mean, result.std)
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
+from silodp.config.options import RunRequest
+from silodp.config.run_arguments import RunArguments, SweepArguments
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
-from silodp.methods import get_method
 from silodp.models.metrics import mean_metric
 from silodp.models.model import Model
 from silodp.results.result import FROM_PYTHON, Result
@@ -27,12 +29,12 @@ from silodp.runs.prepare import (
     Data,
     Prepared,
     check_measurable,
-    grid,
     load,
     prepare,
     prepare_loaded,
 )
-from silodp.runs.run_folder import RunFolder
+from silodp.runs.requests import requests_of
+from silodp.runs.run_folder import RunFolder, run_folder
 from silodp.runs.run_results import check_finite, result_of
 from silodp.runs.training_run import TrainingRun, Watch
 
@@ -47,7 +49,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[RunArguments],
 ) -> Result:
     """Trains one method with one setting over one or more seeds.
 
@@ -63,19 +65,20 @@ def run(
       resume: go on from the folder's checkpoint, if there is one.
       overwrite: replace what is in the folder.
       reporter: told about progress.
-      **options: fields of `RunOptions`.
+      **options: see `RunRequest`. One that does nothing beside the others is refused.
 
     Examples:
       >>> result = silodp.run(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
       >>> result.metric, len(result.per_silo), max(result.epsilons) <= 3
       ('mse', 2, True)
     """
-    place = _place(out, resume, overwrite)
+    place = run_folder(out, resume, overwrite)
     if baselines and place is None:
         raise SilodpError("--baselines needs a folder to write to: give --out.")
+    # What would be refused is refused before any baseline is trained.
+    if len(_requests(options, federation, custom_model)) > 1:
+        raise SilodpError("A run is of one setting: give single values, or use silodp.sweep.")
     if baselines and place is not None:
-        (asked,) = grid(options)  # what would be refused is refused before anything is trained
-        get_method(asked.method)
         own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
         train_baselines(run, place.folder, resume, overwrite, **own, **options)
     training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
@@ -99,12 +102,12 @@ def sweep(
     resume: bool = False,
     overwrite: bool = False,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[SweepArguments],
 ) -> list[Result]:
-    """As `run`, with lists for any of `prepare.SWEPT` (lam, lr, epsilon...): the grid.
+    """As `run`, with lists for some options (lam, lr, epsilon...; `SweepArguments`): the grid.
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
-    point of the grid, the last-named list moving fastest (in the order of SWEPT). A setting that
+    point of the grid; of several lists, the one declared last moves fastest. A setting that
     diverged has a NaN metric. `out` holds a checkpoint while it goes on, and no results.
 
     Examples:
@@ -114,7 +117,7 @@ def sweep(
       >>> [max(result.epsilons) <= epsilon for result, epsilon in zip(results, [1, 3])]
       [True, True]
     """
-    place = _place(out, resume, overwrite)
+    place = run_folder(out, resume, overwrite)
     training, results = _trained(federation, custom_model, keep_models, place, reporter, options)
     training.close()
     return results
@@ -125,7 +128,7 @@ def plan(
     federation: Data | None = None,
     custom_model: Model | None = None,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[SweepArguments],
 ) -> Prepared:
     """What a run with these options would ask of each silo, and with how much noise.
 
@@ -138,10 +141,10 @@ def plan(
       (True, True)
     """
     reporter = reporter or Reporter()
-    asked = grid(options)
+    requests = _requests(options, federation, custom_model)
     if federation is None:
-        refuse_early(asked[0])
-    prepared = prepare(asked, federation, custom_model, reporter)
+        refuse_early(requests[0])
+    prepared = prepare(requests, federation, custom_model, reporter)
     check_measurable(prepared)
     ledgers = ledgers_of(prepared)
     if ledgers is not None:
@@ -149,8 +152,10 @@ def plan(
     return prepared
 
 
-def _place(out: Path | str | None, resume: bool, overwrite: bool) -> RunFolder | None:
-    return None if out is None else RunFolder(Path(out), resume, overwrite)
+def _requests(
+    options: Mapping[str, Any], federation: Data | None, custom_model: Model | None
+) -> list[RunRequest]:
+    return requests_of(options, own_data=federation is not None, own_model=custom_model is not None)
 
 
 def _trained(
@@ -159,21 +164,21 @@ def _trained(
     keep_models: bool,
     place: RunFolder | None,
     reporter: Reporter | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[TrainingRun, list[Result]]:
-    asked = grid(options)
-    about = {"data": asked[0].data, "method": asked[0].method, "settings": len(asked)}
+    requests = _requests(options, federation, custom_model)
+    first = requests[0]
+    about = {"data": first.data, "method": first.method, "settings": len(requests)}
     with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
         watch = Watch(told)
         # An interrupted run is charged already.
         if federation is None and not (place and place.interrupted):
-            refuse_early(asked[0])
-        get_method(asked[0].method)  # refused before anything is loaded
-        loaded = load(asked[0], federation, watch)
+            refuse_early(first)
+        loaded = load(first, federation, watch)
         watch.done("load")
-        prepared = prepare_loaded(asked, loaded, custom_model, watch)
+        prepared = prepare_loaded(requests, loaded, custom_model, watch)
         training = train(prepared, place, watch, keep_models)
-    models = training.execution.models or [None] * len(asked)
+    models = training.execution.models or [None] * len(requests)
     with training.closed_on_failure():
         results = [
             result_of(
@@ -185,9 +190,9 @@ def _trained(
                 training.seconds,
                 models[number],
                 training.execution.learned[number],
-                noisy_metric=asked[0].metric_share > 0,
+                noisy_metric=first.metric_share > 0,
             )
-            for number in range(len(asked))
+            for number in range(len(requests))
         ]
     if federation is not None:
         results = [replace(one, options=one.options | {"data": FROM_PYTHON}) for one in results]
@@ -209,15 +214,13 @@ def train(
         # Settings of a release have noise of their own: one noise at two scales can be taken off.
         return [
             Setting(
-                one.lr or 0.0,
-                plans,
-                job.method.traced_values(one),
-                of_silos,
+                spec.lr,
+                spec.plans,
+                job.method.traced_values(spec.values),
+                spec.own_values,
                 trial=number if secret else 0,
             )
-            for number, (one, plans, of_silos) in enumerate(
-                zip(prepared.asked, prepared.plans, prepared.of_silos, strict=True)
-            )
+            for number, spec in enumerate(prepared.specs)
         ]
 
     return TrainingRun(prepared, job, settings_of, place, watch, keep_models, programs)
@@ -225,36 +228,38 @@ def train(
 
 def job_of(prepared: Prepared) -> Job:
     """What the engine is asked to do."""
-    asked, federation = prepared.asked[0], prepared.federations[0]
+    spec, federation = prepared.specs[0], prepared.federations[0]
+    request = spec.request
     counts = federation.public_counts.astype(float)
-    weights = counts if asked.weights == "records" else np.ones_like(counts)
+    weights = counts if request.weights == "records" else np.ones_like(counts)
     return Job(
-        model=prepared.model,
-        method=prepared.method,
-        rounds=asked.rounds or 0,
+        model=spec.model,
+        method=spec.method,
+        rounds=spec.rounds,
         weights=weights / weights.sum(),
-        fixed=prepared.method.fixed_values(asked),
+        fixed=spec.method.fixed_values(spec.values),
         subjects=federation.by_subject,
-        regulariser=asked.regulariser or prepared.method.regulariser,
-        optimiser=asked.optimiser,
-        select_mechanism=asked.select_mechanism,
-        select_score=asked.select_score or "loss",
-        select_bound=asked.select_bound,
-        metric=prepared.metric,
-        metric_bound=asked.metric_bound if asked.metric_share else math.inf,
+        regulariser=spec.regulariser,
+        optimiser=request.optimiser,
+        select_mechanism=request.select_mechanism,
+        select_score=spec.select_score,
+        select_bound=request.select_bound,
+        metric=spec.metric,
+        metric_bound=request.metric_bound if request.metric_share else math.inf,
     )
 
 
 def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
     """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
     exact = training.execution.metrics[:, :, number]
-    asked = prepared.asked[number]
-    if not asked.metric_share:
+    spec = prepared.specs[number]
+    request = spec.request
+    if not request.metric_share:
         return exact
-    largest = mean_metric(prepared.metric, "--metric-share").largest(asked.metric_bound)
-    noisy, paid = np.empty_like(exact), training.session.pay(0, (asked.rounds or 0) + 1)
+    largest = mean_metric(spec.metric, "--metric-share").largest(request.metric_bound)
+    noisy, paid = np.empty_like(exact), training.session.pay(0, spec.rounds + 1)
     for s, seed in enumerate(training.seeds):
-        for k, plan in enumerate(prepared.plans[number]):
+        for k, plan in enumerate(spec.plans):
             noisy[:, s, k] = training.session.noisy_mean(
                 paid,
                 seed,

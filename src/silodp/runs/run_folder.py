@@ -9,6 +9,16 @@ from silodp.results.model_export.files import remove_handovers
 from silodp.results.result import MODELS_FILE, RESULT_FILE
 
 
+def run_folder(out: Path | str | None, resume: bool, overwrite: bool) -> "RunFolder | None":
+    """The folder that a run is written to, if there is one."""
+    if out is not None:
+        return RunFolder(Path(out), resume, overwrite)
+    for flag, given in (("--resume", resume), ("--overwrite", overwrite)):
+        if given:
+            raise SilodpError(f"{flag} is about what a folder holds: give --out, or leave it out.")
+    return None
+
+
 class RunFolder(CheckpointFolder):
     """Refuses to destroy a result, and keeps the checkpoint until there is one."""
 

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from silodp.base.errors import SilodpError
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.data.federation import Federation
 from silodp.methods.clusters import CHOSEN
 from silodp.privacy.policy import RECORD_COUNT, Policy
@@ -53,13 +52,13 @@ def result_of(
       learned: what the method found out about the silos: arrays [seeds, ...], by name.
       noisy_metric: whether the metric has noise that was paid for.
     """
-    asked, federation = prepared.asked[number], federations[0]
-    plans, policies = prepared.plans[number], prepared.policies[number]
+    spec, federation = prepared.specs[number], federations[0]
+    request = spec.request
     has_value = where_measured(prepared, federations, noisy_metric)
     overall = over_silos(by_silo, federations, has_value)
     return Result(
         data=federation.name,
-        method=asked.method,
+        method=request.method,
         options=_described(prepared, number),
         metric=prepared.metric.name,
         test=summary(overall[-1]),
@@ -70,12 +69,14 @@ def result_of(
                 "test_records": silo.public_test_count if _shown(policy) else None,
                 **_summary_of_silo(by_silo[-1, :, place], has_value[:, place]),
             }
-            for place, (silo, policy) in enumerate(zip(federation.silos, policies, strict=True))
+            for place, (silo, policy) in enumerate(
+                zip(federation.silos, spec.policies, strict=True)
+            )
         ],
-        privacy=[plan.statement() for plan in plans],
-        assumptions=_assumptions(asked, federation, policies),
+        privacy=[plan.statement() for plan in spec.plans],
+        assumptions=_assumptions(request, federation, spec.policies),
         warnings=prepared.warnings,
-        person=person_guarantee(plans, asked.max_silos_per_subject),
+        person=person_guarantee(spec.plans, request.max_silos_per_subject),
         history=[
             {"round": rounds, **summary(values)}
             for rounds, values in zip(rounds, overall, strict=True)
@@ -143,10 +144,10 @@ def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, A
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:
     """The means over seeds, and what they say in words, if they are such that we know how."""
-    federation, model = prepared.federations[0], prepared.model
+    federation, spec = prepared.federations[0], prepared.specs[number]
     features = feature_names(federation.input_shape, federation.feature_names)
-    budgets = [policy.epsilon for policy in prepared.policies[number]]
-    said = summed_up(learned, federation.names, budgets, features if model.linear else None)
+    budgets = [policy.epsilon for policy in spec.policies]
+    said = summed_up(learned, federation.names, budgets, features if spec.model.linear else None)
     if CHOSEN in learned:
         said |= cluster_members(learned[CHOSEN], federation.names)
         # Over seeds, a mean of labels would mean nothing.
@@ -175,9 +176,10 @@ def _rounded(values: Any) -> Any:
 
 def _described(prepared: Prepared, number: int) -> dict[str, Any]:
     """The options as a result shows them: without those that say nothing."""
-    shown = {n: value for n, value in asdict(prepared.asked[number]).items() if value is not None}
-    if of_silos := prepared.of_silos[number].get("lam"):  # the numbers: a file may change
-        shown["silo_lam"] = dict(zip(prepared.federations[0].names, of_silos, strict=True))
+    spec = prepared.specs[number]
+    shown = {name: value for name, value in spec.values.items() if value is not None}
+    if lams := spec.own_values.get("lam"):  # the numbers: a file may change
+        shown["silo_lam"] = dict(zip(prepared.federations[0].names, lams, strict=True))
     return shown
 
 
@@ -187,17 +189,17 @@ def _shown(policy: Policy) -> bool:
 
 
 def _assumptions(
-    asked: RunOptions, federation: Federation, policies: Sequence[Policy]
+    request: RunRequest, federation: Federation, policies: Sequence[Policy]
 ) -> list[str]:
     """What the privacy statement takes for granted, in words."""
     assumed = []
     if any(policy.count_is_public for policy in policies):
         assumed.append(COUNTS_ARE_PUBLIC)
-    if not asked.metric_share:
+    if not request.metric_share:
         assumed.append(TEST_IS_NOT_COVERED)
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
     if any(math.isfinite(policy.epsilon) for policy in policies):
-        assumed += [ONE_RUN_EACH] if asked.seeds > 1 else []
-        assumed += [NOISE_FROM_A_SEED] if asked.entropy == "seed" else []
+        assumed += [ONE_RUN_EACH] if request.seeds > 1 else []
+        assumed += [NOISE_FROM_A_SEED] if request.entropy == "seed" else []
     return assumed

@@ -76,12 +76,12 @@ class TrainingRun:
         watch.promised([plan.statement() for plan in prepared.plans[0]])
 
         prepare_jax()
-        first, self.federations = prepared.asked[0], prepared.federations
-        shown = watch.shown
-        if first.metric_share:  # what is shown before it gets its noise would have no price
+        spec, self.federations = prepared.specs[0], prepared.federations
+        request, shown = spec.request, watch.shown
+        if request.metric_share:  # what is shown before it gets its noise would have no price
             shown = shown._replace(metric=False)
-        self.seeds = list(range(first.first_seed, first.first_seed + first.seeds))
-        how = {"evaluate_every": first.evaluate_every or 1, "engine": first.engine}
+        self.seeds = list(range(request.first_seed, request.first_seed + request.seeds))
+        how = {"evaluate_every": spec.evaluate_every, "engine": request.engine}
         at = None
         if place is not None:
             at = place.begin(
@@ -104,13 +104,13 @@ class TrainingRun:
                 if ledgers is not None:
                     watch.stage("reserving budgets")
                     self.session.replaces("" if place is None else place.replaced)
-                self.session.reserve(first.entropy or "seed", progress=watch.calibrated)
+                self.session.reserve(spec.entropy, progress=watch.calibrated)
             self.secret = self.session.secret
             self.settings = settings_of(self.secret)
             if place is not None:
                 place.open()
                 place.charge, place.secret = self.session.name, self.secret
-            if first.statistics_share:
+            if request.statistics_share:
                 paid = self.session.pay(PREPARATION, 0)
                 self.federations = [
                     standardised(federation, prepared.plans[0], seed, self.session, paid)

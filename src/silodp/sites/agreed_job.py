@@ -33,9 +33,9 @@ def prepared_for(
       policy: its own.
       **own: options of the run that are the site's own.
     """
-    asked = replace(proposal.options, epsilon=policy.epsilon, delta=policy.delta, **own)
+    request = replace(proposal.options, epsilon=policy.epsilon, delta=policy.delta, **own)
     return prepare_loaded(
-        [asked],
+        [request],
         Loaded([federation], defaults_of(federation.task, "bounds")),
         None,
         Reporter(),
@@ -59,7 +59,7 @@ def coordinators_job(proposal: Proposal) -> tuple[Job, Method]:
     # There are but a few records, made up; nothing is trained with them.
     prepared = prepared_for(proposal, made_up, anyone, small_silos="full-batch")
     job = job_among(proposal, prepared)
-    return job, job.build(job.method.traced_values(prepared.asked[0]))
+    return job, job.build(job.method.traced_values(prepared.specs[0].values))
 
 
 def first_key(proposal: Proposal) -> Array:

@@ -194,11 +194,9 @@ class JobAtSite:
         except SilodpError as error:
             _log.warning("%s", error)
             raise Refusal("the site cannot prove what this would cost") from None
-        asked = prepared.asked[0]
+        spec = prepared.specs[0]
         self._job = job_among(self.proposal, prepared)
-        self._setting = Setting(
-            asked.lr or 0.0, prepared.plans[0], prepared.method.traced_values(asked)
-        )
+        self._setting = Setting(spec.lr, spec.plans, spec.method.traced_values(spec.values))
 
     def _first(self) -> dict[str, Any]:
         secret = new_secret("seed" if self._config.keys == "test" else "os").hex()
@@ -335,11 +333,11 @@ class JobAtSite:
         """The site's part, built once; statistics of its records, if agreed on, are paid first."""
         if self._silo is None:
             prepared = self._prepared
-            asked, federation = prepared.asked[0], prepared.federations[0]
-            if asked.statistics_share:
+            request, federation = prepared.specs[0].request, prepared.federations[0]
+            if request.statistics_share:
                 paid = self._pay(PREPARATION, 0)
                 federation = standardised(
-                    federation, prepared.plans[0], asked.first_seed, self._session, paid
+                    federation, prepared.plans[0], request.first_seed, self._session, paid
                 )
             self._federation = federation
             # With the site's own secret, its noise is a release's; with none (tests), an
@@ -442,15 +440,16 @@ class JobAtSite:
         """Writes the result; returns the metric if it was paid for, with its noise."""
         prepared, answered = self._prepared, self._about["answered"]
         exact = self._trainer().metric(params)
-        asked, plan = prepared.asked[0], prepared.plans[0][0]
+        spec = prepared.specs[0]
+        request, plan = spec.request, spec.plans[0]
         released = None
-        if asked.metric_share:
+        if request.metric_share:
             paid = self._pay(self._job.rounds, self._job.rounds + 1)
-            largest = mean_metric(prepared.metric, "--metric-share").largest(asked.metric_bound)
+            largest = mean_metric(prepared.metric, "--metric-share").largest(request.metric_bound)
             silo, noise = self._federation.silos[0], plan.metric_noise
             released = self._session.noisy_mean(
                 paid,
-                asked.first_seed,
+                request.first_seed,
                 f"metric 0 {plan.silo}",
                 silo,
                 np.array([exact]),

@@ -32,36 +32,25 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from silodp.base.documents import check_keys, declared, decode, json_of, read_toml
 from silodp.base.errors import SilodpError, one_of
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest, tagged
 from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
 from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import MODELS
-from silodp.runs.prepare import filled
+from silodp.runs.resolve import resolve
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 
 # The options of a run that all sites must have in common. Budgets, records and seeds are a site's
 # own, and sampling is the one that is proven.
-TRAINING = (
-    *("method", "model", "lam", "finetune_fraction", "clusters", "select_fraction"),
-    *("shared_passes", "personal_passes", "method_options"),
-    *("server_optimiser", "server_lr", "server_momentum"),
-    *("rounds", "batch_size", "clip", "lr", "epochs", "optimiser", "weights", "small_silos"),
-    *("regulariser", "select_share", "select_mechanism", "select_score", "select_bound"),
-    *("metric", "statistics_share", "metric_share", "metric_bound", "accountant"),
-)
+TRAINING = tagged("agreed")
 # Named only where it is given: what was agreed on before there was a choice keeps its digest.
 _WHERE_GIVEN = ("metric",)
-_OWN = (
-    *("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "lifetime_filter"),
-    *("relation", "policies", "ledger"),
-)
 _MOST_SITES = 1000
 _JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 
@@ -130,9 +119,9 @@ class Proposal:
         return f"{self.digest[:16]}-{run}"
 
     @property
-    def options(self) -> RunOptions:
-        """As a run's options."""
-        return RunOptions(
+    def options(self) -> RunRequest:
+        """What it asks of a run."""
+        return RunRequest(
             data=self.name,
             preprocess="bounds",
             subject_column=self.schema.subject_column,
@@ -234,31 +223,30 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dict[str, Any]:
     for key in table:
-        if key in _OWN:
+        if key in tagged("site_own"):
             raise SilodpError(
                 f"{where}: [training] has {key}, which is each site's own: leave it out; a site "
                 "states it in its site.toml."
             )
     check_keys(f"{where}: [training]", table, TRAINING)
-    asked = RunOptions(**table)
-    if asked.method_options is not None and not isinstance(asked.method_options, str):
+    request = RunRequest(**table)
+    if request.method_options is not None and not isinstance(request.method_options, str):
         raise SilodpError(f"{where}: [training] method_options: give text, as name=number.")
-    get_method(asked.method)
-    if asked.model is not None and asked.model not in MODELS:
-        known = one_of(str(asked.model), MODELS)
-        raise SilodpError(f"{where}: [training] model is {asked.model!r}: use {known}.")
-    asked = filled(asked, defaults_of(schema.task, "bounds"), None, schema.task)
-    given = {field.name: getattr(asked, field.name) for field in fields(asked)}
+    get_method(request.method)
+    if request.model is not None and request.model not in MODELS:
+        known = one_of(str(request.model), MODELS)
+        raise SilodpError(f"{where}: [training] model is {request.model!r}: use {known}.")
+    options = resolve(request, defaults_of(schema.task, "bounds"), None, schema.task)
     try:
-        metric = metric_for(schema.task, asked.metric)
-        if asked.metric_share:
+        metric = metric_for(schema.task, request.metric)
+        if request.metric_share:
             mean_metric(metric, "metric_share")
     except SilodpError as error:
         raise SilodpError(f"{where}: [training] {error}") from None
     return {
-        name: given[name]
+        name: options.values[name]
         for name in TRAINING
-        if name not in _WHERE_GIVEN or given[name] is not None
+        if name not in _WHERE_GIVEN or options.values[name] is not None
     }
 
 

@@ -5,18 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silodp.methods import METHOD_OPTIONS
+from silodp.config.options import tagged
 from silodp.sweeps.settings import at_last_round, best_of, options_of, over_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # What one tunes; settings that differ in anything else are not compared with each other.
-TUNED = (
-    *METHOD_OPTIONS,
-    *("lr", "clip", "batch_size", "epochs", "rounds", "optimiser", "regulariser", "silo_lam"),
-    *("select_share", "select_mechanism", "select_score", "select_bound", "method_options"),
-)
+TUNED = tagged("tuned")
 TUNING_NOTE = (
     "the best setting is chosen by its test metric over all that were tried, and this choice is "
     "not in epsilon: silodp tune chooses privately, and counts it"

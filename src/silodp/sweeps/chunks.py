@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from silodp.config.options import RunOptions
+from silodp.config.options import OPTIONS, RunRequest
 from silodp.data import registry as datasets
 from silodp.engines.execution import MOST_SETTINGS
 from silodp.models.model import is_heavy
-from silodp.runs.prepare import SWEPT, data_options
+from silodp.runs.prepare import data_options
 from silodp.sweeps.grid import Point
 
 
@@ -32,8 +32,8 @@ class Chunk(NamedTuple):
         return len(self.points) * len(self.seeds)
 
     @property
-    def asked(self) -> list[RunOptions]:
-        """The options of each point, with the chunk's own seeds."""
+    def requests(self) -> list[RunRequest]:
+        """What each point asks for, with the chunk's own seeds."""
         return [
             replace(point.options, first_seed=self.seeds[0], seeds=len(self.seeds))
             for point in self.points
@@ -56,24 +56,28 @@ def make_chunks(points: Iterable[Point], finished: set[tuple[str, int]]) -> list
     ]
 
 
-def data_key(asked: RunOptions) -> tuple:
+def data_key(request: RunRequest) -> tuple:
     """Settings that have this in common are trained on the same records."""
-    return (asked.data, repr(data_options(asked)), asked.seeds, asked.first_seed)
+    return (request.data, repr(data_options(request)), request.seeds, request.first_seed)
 
 
-def _program(asked: RunOptions) -> tuple:
+def _program(request: RunRequest) -> tuple:
     """What the settings of one compiled program have in common."""
-    fixed = tuple(repr(value) for name, value in asdict(asked).items() if name not in SWEPT)
+    fixed = tuple(
+        repr(getattr(request, name))
+        for name, option in OPTIONS.items()
+        if "swept" not in option.tags
+    )
     # Standardised by noisy statistics, the records themselves depend on the budget.
-    return (*fixed, asked.epsilon, asked.policies) if asked.statistics_share else fixed
+    return (*fixed, request.epsilon, request.policies) if request.statistics_share else fixed
 
 
-def _number(asked: RunOptions, settings: int) -> int:
+def _number(request: RunRequest, settings: int) -> int:
     """Of chunks: all of one size if that is possible, so that one program fits all of them."""
-    defaults = datasets.defaults_without_reading(asked.data, data_options(asked))
-    if is_heavy(asked.model or defaults.model):
+    defaults = datasets.defaults_without_reading(request.data, data_options(request))
+    if is_heavy(request.model or defaults.model):
         # A run takes minutes: the sooner it is in the table the better. Two cores are kept busy.
-        return math.ceil(settings / (1 if asked.seeds % 2 == 0 else 2))
+        return math.ceil(settings / (1 if request.seeds % 2 == 0 else 2))
     least = math.ceil(settings / MOST_SETTINGS)
     return next((n for n in range(least, 2 * least) if settings % n == 0), least)
 

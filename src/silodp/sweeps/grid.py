@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,9 @@ from silodp.base.documents import read_toml
 from silodp.base.errors import SilodpError
 from silodp.base.values import plain
 from silodp.config.option_values import option_name, option_value
-from silodp.config.options import RunOptions
+from silodp.config.options import OPTIONS, RunRequest, tagged
 from silodp.methods import METHOD_OPTIONS, get_method
 
-_DEFAULTS = {option.name: option.default for option in fields(RunOptions)}
-# They say which seeds, or where things are kept: not what a run is.
-_NOT_OF_THE_RUN = ("seeds", "first_seed", "no_cache")
-_ONE_VALUE = ("seeds", "first_seed", "ledger", "no_cache", "evaluate_every", "metric")
 MOST_POINTS = 200_000
 
 
@@ -36,7 +32,7 @@ class Point(NamedTuple):
     """
 
     run: str
-    options: RunOptions
+    options: RunRequest
 
     @property
     def seeds(self) -> range:
@@ -96,7 +92,7 @@ def sweep_of(content: Mapping[str, Any], where: str, folder: Path) -> Sweep:
     columns = dict.fromkeys(["data", "method", *named])
     return Sweep(
         tuple(points.values()),
-        tuple(name for name in columns if name not in _ONE_VALUE),
+        tuple(name for name in columns if name not in tagged("single")),
         history,
     )
 
@@ -113,7 +109,7 @@ def _axes(content: Mapping[str, Any], where: str, folder: Path) -> dict[str, lis
                 f"{where}: settings of a sweep share their noise, so that their costs do not add "
                 "up in a ledger: leave out ledger, and charge single runs with `silodp run`."
             )
-        if isinstance(values, list) and name in _ONE_VALUE:
+        if isinstance(values, list) and name in tagged("single"):
             raise SilodpError(
                 f"{where}: {name} is a list: give one value"
                 f"{', how many runs each setting gets' if name == 'seeds' else ''}."
@@ -127,16 +123,19 @@ def _axes(content: Mapping[str, Any], where: str, folder: Path) -> dict[str, lis
 
 def _point(options: dict[str, Any], where: str) -> Point:
     try:
-        asked = RunOptions(**options)
-        unused = set(METHOD_OPTIONS) - set(get_method(asked.method).option_names)
+        request = RunRequest(**options)
+        unused = set(METHOD_OPTIONS) - set(get_method(request.method).option_names)
     except SilodpError as error:
         raise SilodpError(f"{where}: {error}") from None
-    asked = replace(asked, **{name: _DEFAULTS[name] for name in unused})
-    return Point(_name(asked), asked)
+    request = replace(request, **{name: OPTIONS[name].default for name in unused})
+    return Point(_name(request), request)
 
 
-def _name(asked: RunOptions) -> str:
-    told = {name: getattr(asked, name) for name in _DEFAULTS if name not in _NOT_OF_THE_RUN}
+def _name(request: RunRequest) -> str:
     # Options left at their defaults go unsaid: those that are added some day change no name.
-    told = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
-    return hashlib.sha256(json.dumps(plain(told), sort_keys=True).encode()).hexdigest()[:12]
+    values = {
+        name: value
+        for name, option in OPTIONS.items()
+        if "outside" not in option.tags and (value := getattr(request, name)) != option.default
+    }
+    return hashlib.sha256(json.dumps(plain(values), sort_keys=True).encode()).hexdigest()[:12]

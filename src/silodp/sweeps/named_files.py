@@ -4,14 +4,14 @@ import hashlib
 from pathlib import Path
 
 from silodp.base.errors import SilodpError
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest, tagged
 from silodp.data.registry import SOURCES
 from silodp.sweeps.grid import Sweep
 
 
-def paths_of(options: RunOptions) -> dict[str, Path]:
+def paths_of(options: RunRequest) -> dict[str, Path]:
     """By the name of the option."""
-    values = {name: getattr(options, name) for name in ("policies", "silo_lam", "schema")}
+    values = {name: getattr(options, name) for name in tagged("named_file")}
     paths = {name: value for name, value in values.items() if isinstance(value, Path)}
     return paths if options.data in SOURCES else paths | {"data": Path(options.data)}
 

@@ -72,7 +72,7 @@ def train_on_ray(
 
 def _by_records(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Chunks of the same records follow each other: those are loaded and sent once."""
-    keys = [data_key(chunk.asked[0]) for chunk in chunks]
+    keys = [data_key(chunk.requests[0]) for chunk in chunks]
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     order = sorted(range(len(chunks)), key=lambda place: first[keys[place]])
     return [chunks[place] for place in order]
@@ -105,7 +105,7 @@ class _Cluster:
 
     def send(self, chunk: Chunk) -> None:
         """Has a worker train it; records go ahead, unless they are those of the last chunk."""
-        key = data_key(chunk.asked[0])
+        key = data_key(chunk.requests[0])
         with naming(chunk):
             if self._key != key:
                 self._records = self._put(self._loader.loaded(chunk, self._reporter))

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from silodp.base.errors import SilodpError
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest, tagged
 from silodp.sweeps.chunks import Chunk
 from silodp.sweeps.named_files import paths_of
 from silodp.sweeps.table import Row
@@ -64,10 +64,10 @@ def unpacked(chunk: Chunk, files: dict[Path, Content]) -> Iterator[Unpacked]:
         yield Unpacked(chunk._replace(points=tuple(points)), copies)
 
 
-def _paths(options: RunOptions) -> dict[str, Path]:
+def _paths(options: RunRequest) -> dict[str, Path]:
     """Those that are read when a run is prepared; others, as a schema, are when records are."""
     paths = paths_of(options)
-    return {name: paths[name] for name in ("policies", "silo_lam") if name in paths}
+    return {name: paths[name] for name in tagged("sent_file") if name in paths}
 
 
 def _content(path: Path) -> Content:

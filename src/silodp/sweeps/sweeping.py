@@ -81,9 +81,9 @@ def run_sweep(
 
 
 def _finished(sweep: Sweep, table: Table, out: Path) -> set[tuple[str, int]]:
-    asked = {(point.run, seed) for point in sweep.points for seed in point.seeds}
+    wanted = {(point.run, seed) for point in sweep.points for seed in point.seeds}
     finished = table.finished()
-    if others := finished - asked:
+    if others := finished - wanted:
         raise SilodpError(
             f"{out / TABLE_FILE} holds {len(others)} runs that this sweep does not ask for: choose "
             "another --out, or begin anew with --overwrite."

@@ -31,7 +31,7 @@ class Loader:
 
     def loaded(self, chunk: Chunk, reporter: Reporter) -> Loaded:
         """The records of a chunk: those of the last one, if they are the same."""
-        first = chunk.asked[0]
+        first = chunk.requests[0]
         if self._key != data_key(first):
             self._loaded = load(first, None, reporter)
             self._key = data_key(first)
@@ -77,7 +77,7 @@ def train_chunk(
     `programs` has those of chunks before.
     """
     watch = Watch(reporter)
-    prepared = prepare_loaded(chunk.asked, loaded, None, watch)
+    prepared = prepare_loaded(chunk.requests, loaded, None, watch)
     training = train(prepared, place, watch, programs=programs)
     return [
         row
@@ -94,13 +94,13 @@ def _rows(
     columns: Sequence[str],
     history: bool,
 ) -> list[Row]:
-    asked, plans = prepared.asked[number], prepared.plans[number]
-    has = prepared.method.option_names
+    spec = prepared.specs[number]
+    has = spec.method.option_names
     options = {
-        name: getattr(asked, name) for name in columns if name not in METHOD_OPTIONS or name in has
+        name: spec.values[name] for name in columns if name not in METHOD_OPTIONS or name in has
     }
     federations = prepared.federations
-    has_value = where_measured(prepared, federations, noisy=asked.metric_share > 0)
+    has_value = where_measured(prepared, federations, noisy=spec.request.metric_share > 0)
     values = over_silos(metrics_of(prepared, training, number), federations, has_value)
     rounds = training.execution.rounds
     shown = range(len(rounds)) if history else [len(rounds) - 1]
@@ -112,9 +112,9 @@ def _rows(
             round=rounds[at],
             metric=prepared.metric.name,
             value=float(values[at, place]),
-            epsilon_spent=float(max(plan.epsilon for plan in plans)),
-            noise_multiplier=float(np.median([plan.noise_multiplier for plan in plans])),
-            proven=all(plan.statement()["proven"] for plan in plans),
+            epsilon_spent=float(max(plan.epsilon for plan in spec.plans)),
+            noise_multiplier=float(np.median([plan.noise_multiplier for plan in spec.plans])),
+            proven=all(plan.statement()["proven"] for plan in spec.plans),
         )
         for place, seed in enumerate(training.seeds)
         for at in shown

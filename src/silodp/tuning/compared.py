@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from dp_accounting import get_sigma_gaussian
 
-from silodp.config.options import RunOptions
+from silodp.config.options import RunRequest
 from silodp.models.model import Model
 from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.plan import SCORE_SHARE, SiloPlan
@@ -22,7 +22,7 @@ from silodp.tuning.search import best_tries, overall_of, picked, points_of, sett
 
 
 def compared(
-    asked: RunOptions,
+    request: RunRequest,
     loaded: Loaded,
     apart: Loaded,
     model: Model | None,
@@ -32,14 +32,14 @@ def compared(
 ) -> dict[str, Any]:
     """The test metric of both, with the options that the tuned run was given (the pivot's)."""
     return {
-        "untuned": summary(_untuned(asked, loaded, model, watch)),
-        "naive": summary(_naive(asked, loaded, apart, model, tuning, metric_bound, watch)),
+        "untuned": summary(_untuned(request, loaded, model, watch)),
+        "naive": summary(_naive(request, loaded, apart, model, tuning, metric_bound, watch)),
     }
 
 
-def _untuned(asked: RunOptions, loaded: Loaded, model: Model | None, watch: Watch) -> np.ndarray:
+def _untuned(request: RunRequest, loaded: Loaded, model: Model | None, watch: Watch) -> np.ndarray:
     """One run on all records, with all of epsilon."""
-    prepared = prepare_loaded([asked], loaded, model, watch)
+    prepared = prepare_loaded([request], loaded, model, watch)
     settings = [setting_of(prepared, prepared.plans[0], {}, 0)]
     training = TrainingRun(prepared, job_of(prepared), lambda _: settings, None, watch)
     has_value = where_measured(prepared, loaded.federations, noisy=False)
@@ -47,7 +47,7 @@ def _untuned(asked: RunOptions, loaded: Loaded, model: Model | None, watch: Watc
 
 
 def _naive(
-    asked: RunOptions,
+    request: RunRequest,
     loaded: Loaded,
     apart: Loaded,
     model: Model | None,
@@ -56,7 +56,7 @@ def _naive(
     watch: Watch,
 ) -> np.ndarray:
     """Every point of the grid once, each a run that the server sees; all of them paid for."""
-    prepared = prepare_loaded([asked], apart, model, watch)
+    prepared = prepare_loaded([request], apart, model, watch)
     points = points_of(tuning)
     plans = _with_noise(prepared.plans[0], len(points), watch)
     settings = [setting_of(prepared, plans, point, n) for n, point in enumerate(points, start=1)]

@@ -59,14 +59,15 @@ def _at_all_points(plan: SiloPlan, points: int, noise: float) -> DpEvent:
 
 def _costs(prepared: Prepared, tuned: SiloPlan, records: np.ndarray, points: int) -> dict[str, Any]:
     place = [plan.silo for plan in prepared.plans[0]].index(tuned.silo)
-    policy = prepared.policies[0][place]
+    spec = prepared.specs[0]
+    policy = spec.policies[place]
     (untuned,) = plans_of(
-        prepared.asked[0],
+        spec,
         [tuned.silo],
         [int(records[place])],
         [policy],
-        prepared.method,
-        prepared.model.heavy,
+        spec.method,
+        spec.model.heavy,
     )
     noise, relation = untuned.noise_multiplier, untuned.relation
     naive = _at_all_points(untuned, points, noise)

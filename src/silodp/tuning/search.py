@@ -60,8 +60,9 @@ def tries_of(drawn: np.ndarray) -> list[Try]:
 
 def setting_of(prepared: Prepared, plans: Sequence[SiloPlan], point: Point, trial: int) -> Setting:
     """The options that were asked for, but for those of the point."""
-    asked = replace(prepared.asked[0], **point)
-    return Setting(asked.lr or 0.0, tuple(plans), prepared.method.traced_values(asked), trial=trial)
+    spec = prepared.specs[0]
+    values = {**spec.values, **point}
+    return Setting(values["lr"], tuple(plans), spec.method.traced_values(values), trial=trial)
 
 
 def settings_of(prepared: Prepared, drawn: np.ndarray) -> list[Setting]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,9 @@ import numpy as np
 from silodp.base.errors import SilodpError, one_of
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
-from silodp.config.options import RunOptions
+from silodp.config.declared import flag
+from silodp.config.options import RunRequest
+from silodp.config.run_arguments import RunArguments
 from silodp.engines.execution import Shown
 from silodp.engines.job import Job, Setting
 from silodp.methods import MethodEntry, get_method
@@ -33,10 +35,11 @@ from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
 from silodp.results.result import Result, summary
 from silodp.runs.method_choice import must_be_finite
-from silodp.runs.prepare import Data, Loaded, Prepared, filled, load, policies_of, prepare_loaded
-from silodp.runs.prepare import grid as options_of
+from silodp.runs.prepare import Data, Loaded, Prepared, load, policies_of, prepare_loaded
+from silodp.runs.requests import requests_of
+from silodp.runs.resolve import resolve
 from silodp.runs.run import job_of
-from silodp.runs.run_folder import RunFolder
+from silodp.runs.run_folder import RunFolder, run_folder
 from silodp.runs.run_results import check_finite, result_of
 from silodp.runs.training_run import TrainingRun, Watch
 from silodp.tuning.compared import compared
@@ -56,6 +59,9 @@ from silodp.tuning.search import (
 from silodp.tuning.set_apart import set_apart
 
 Grid = Mapping[str, Sequence[float]]
+
+METHOD = "mrmtl"  # unless another is named: the usual one has nothing that silos could try alone
+USES = ("metric_bound",)  # of scores, which are noisy whatever is done with test metrics
 
 _PARTED = (
     "a silo's training records are parted, whatever they are, into those that are trained on and "
@@ -84,7 +90,7 @@ def tune(
     resume: bool = False,
     overwrite: bool = False,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[RunArguments],
 ) -> Result:
     """Each silo's best model out of a random number of trials, all within its policy.
 
@@ -100,7 +106,7 @@ def tune(
       compare: whether to train as well what else the same epsilon buys: a run that is not tuned,
         and a naive grid search.
       federation: as for `run`, and so are the others.
-      **options: fields of `RunOptions`; those that the grid names are the pivot's.
+      **options: see `RunRequest`; those that the grid names are the pivot's.
 
     Examples:
       >>> result = silodp.tune(
@@ -110,14 +116,18 @@ def tune(
       >>> result.method, result.tuning["grid"]
       ('mrmtl', {'lam': [0.1, 1.0]})
     """
-    place = None if out is None else RunFolder(Path(out), resume, overwrite)
-    # The usual method has nothing that a silo could try by itself.
-    asked, *others = options_of({"method": "mrmtl"} | options)
+    place = run_folder(out, resume, overwrite)
+    request, *others = requests_of(
+        {"method": METHOD} | dict(options),
+        uses=USES,
+        own_data=federation is not None,
+        own_model=custom_model is not None,
+    )
     if others:
         raise SilodpError("Tuning is for one setting: what is to be tried goes into the grid.")
-    tuning = _tuning(asked, grid, trials, eta, score, pivot_noise)
-    _check(asked, tuning, score_fraction, compare)
-    about = {"data": asked.data, "method": asked.method, "tuned": True}
+    tuning = _tuning(request, grid, trials, eta, score, pivot_noise)
+    _check(request, tuning, score_fraction, compare)
+    about = {"data": request.data, "method": request.method, "tuned": True}
     # Of trials, nothing is shown: neither metrics, nor how many of them there are, which how long
     # they take would say as well.
     shown = Shown(metric=False, rounds=False)
@@ -126,7 +136,7 @@ def tune(
     ) as listener:
         watch = Watch(listener, shown)
         return _tuned(
-            asked,
+            request,
             tuning,
             score_fraction,
             compare,
@@ -139,7 +149,7 @@ def tune(
 
 
 def _tuned(
-    asked: RunOptions,
+    request: RunRequest,
     tuning: Tuning,
     score_fraction: float,
     compare: bool,
@@ -150,15 +160,15 @@ def _tuned(
     watch: Watch,
 ) -> Result:
     """Loads, trains, chooses, and writes what came of it."""
-    loaded = load(asked, federation, watch)
+    loaded = load(request, federation, watch)
     watch.done("load")
     apart = _apart(loaded, score_fraction)
-    asked = _completed(asked, loaded, custom_model, tuning)
-    prepared = prepare_loaded([asked], apart, custom_model, watch, tuning)
-    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    bound = mean_metric(prepared.metric, TUNING).largest(asked.metric_bound)
+    request = _completed(request, loaded, custom_model, tuning)
+    prepared = prepare_loaded([request], apart, custom_model, watch, tuning)
+    seeds = range(request.first_seed, request.first_seed + request.seeds)
+    bound = mean_metric(prepared.metric, TUNING).largest(request.metric_bound)
     job = replace(job_of(prepared), pivot=True, metric_bound=bound)
-    _check_own_models(asked, job)
+    _check_own_models(request, job)
 
     def drawn(secret: bytes) -> np.ndarray:
         """How often each silo tries each point: [seeds, silos, points]."""
@@ -190,7 +200,7 @@ def _tuned(
         about["score_fraction"] = score_fraction
         about["costs"] = costs_of(prepared, loaded.federations[0].public_counts, own.shape[-1])
         if compare:
-            about["compared"] = compared(asked, loaded, apart, custom_model, tuning, bound, watch)
+            about["compared"] = compared(request, loaded, apart, custom_model, tuning, bound, watch)
         result = result_of(
             prepared,
             loaded.federations,
@@ -215,22 +225,22 @@ def _tuned(
 
 
 def _tuning(
-    asked: RunOptions,
+    request: RunRequest,
     grid: Grid,
     trials: float | None,
     eta: float,
     score: Score,
     pivot_noise: float,
 ) -> Tuning:
-    method = get_method(asked.method)
-    checked = _checked(grid, asked, method)
+    method = get_method(request.method)
+    checked = _checked(grid, request, method)
     points = math.prod(len(values) for _, values in checked)
     number = Trials(points if trials is None else trials, eta)
     return Tuning(number, checked, score, pivot_noise, method.sends)
 
 
 def _checked(
-    grid: Grid, asked: RunOptions, method: MethodEntry
+    grid: Grid, request: RunRequest, method: MethodEntry
 ) -> tuple[tuple[str, tuple[float, ...]], ...]:
     """The grid, each value checked as the option that it is of."""
     tunable = ("lr", *method.of_silo)
@@ -239,7 +249,7 @@ def _checked(
     for name, values in grid.items():
         if name not in tunable:
             raise SilodpError(
-                f"--try {name}: method {asked.method!r} cannot be tuned by it, because it is not "
+                f"--try {name}: method {request.method!r} cannot be tuned by it, because it is not "
                 f"a silo's own to choose: use {one_of(name, tunable)}."
             )
         if isinstance(values, str) or not len(list(values)):
@@ -247,20 +257,20 @@ def _checked(
         if len(set(values)) < len(list(values)):
             raise SilodpError(f"--try {name} has a value twice: give each value once.")
         for value in values:
-            replace(asked, **{name: value})
+            replace(request, **{name: value})
             if math.isinf(value) and name not in method.infinite:
-                raise must_be_finite(f"--{name}", asked.method)
+                raise must_be_finite(flag(name), request.method)
     return tuple((name, tuple(float(v) for v in values)) for name, values in grid.items())
 
 
-def _check(asked: RunOptions, tuning: Tuning, score_fraction: float, compare: bool) -> None:
+def _check(request: RunRequest, tuning: Tuning, score_fraction: float, compare: bool) -> None:
     if tuning.score not in get_args(Score):
         raise SilodpError(f"--score is {tuning.score!r}: choose one of noisy, public.")
     if not 0 < score_fraction <= 0.5:
         raise SilodpError(
             f"--score-fraction is {score_fraction}: give a number above 0, at most 0.5."
         )
-    if tuning.score == "public" and asked.ledger and (asked.seeds > 1 or asked.first_seed):
+    if tuning.score == "public" and request.ledger and (request.seeds > 1 or request.first_seed):
         raise SilodpError(
             "--score public: every seed has a training set of its own, and so other score records, "
             "but a silo has declared one part of its records public: with a ledger, leave out "
@@ -269,14 +279,13 @@ def _check(asked: RunOptions, tuning: Tuning, score_fraction: float, compare: bo
     if not 0 < tuning.pivot_noise < math.inf:
         raise SilodpError(f"--pivot-noise is {tuning.pivot_noise}: give a number above 0.")
     for name in ("statistics_share", "metric_share"):
-        if getattr(asked, name):
-            flag = "--" + name.replace("_", "-")
-            raise SilodpError(f"{flag}: tuning does not pay for it yet: leave it out.")
-    if asked.silo_lam is not None:
+        if getattr(request, name):
+            raise SilodpError(f"{flag(name)}: tuning does not pay for it yet: leave it out.")
+    if request.silo_lam is not None:
         raise SilodpError("--silo-lam: silos find their own lambda by tuning: leave it out.")
-    if asked.engine == "debug":
+    if request.engine == "debug":
         raise SilodpError("--engine debug does not tune: leave it out.")
-    if compare and asked.ledger is not None:
+    if compare and request.ledger is not None:
         raise SilodpError(
             "--compare trains further runs on the same records, which no ledger is charged for: "
             "leave out the one or the other."
@@ -284,7 +293,7 @@ def _check(asked: RunOptions, tuning: Tuning, score_fraction: float, compare: bo
     if tuning.trials.poisson and not tuning.pivot:
         raise SilodpError(
             "--eta inf: by the Poisson distribution a silo may try nothing, and would then have no "
-            f"model, because {asked.method!r} has no pivot: give an eta such as 0."
+            f"model, because {request.method!r} has no pivot: give an eta such as 0."
         )
 
 
@@ -300,17 +309,17 @@ def _apart(loaded: Loaded, score_fraction: float) -> Loaded:
 
 
 def _completed(
-    asked: RunOptions, loaded: Loaded, model: Model | None, tuning: Tuning
-) -> RunOptions:
-    """The options filled in, for a run that is evaluated at its end; refused by policies or not."""
+    request: RunRequest, loaded: Loaded, model: Model | None, tuning: Tuning
+) -> RunRequest:
+    """The request for a run that is evaluated at its end; refused by policies or not."""
     first = loaded.federations[0]
-    rounds = asked.rounds or loaded.defaults.rounds
-    asked = replace(asked, rounds=rounds, evaluate_every=rounds)
-    asked = filled(asked, loaded.defaults, model, first.task)
-    mean_metric(metric_for(first.task, asked.metric), TUNING)
-    policies = policies_of(asked, first.names, first.by_subject)
+    rounds = request.rounds or loaded.defaults.rounds
+    request = replace(request, rounds=rounds, evaluate_every=rounds)
+    options = resolve(request, loaded.defaults, model, first.task)
+    mean_metric(metric_for(first.task, request.metric), TUNING)
+    policies = policies_of(options, first.names, first.by_subject)
     _check_policies(first.names, policies, first.public_counts.tolist(), tuning)
-    return asked
+    return request
 
 
 def _check_policies(
@@ -330,7 +339,7 @@ def _check_policies(
             )
 
 
-def _check_own_models(asked: RunOptions, job: Job) -> None:
+def _check_own_models(request: RunRequest, job: Job) -> None:
     """Refuses methods whose silos keep no model: whatever they try, they use what they are told."""
     zeros = dict.fromkeys(job.method.options, jnp.float32(0))
     key = jnp.zeros(2, jnp.uint32)
@@ -338,8 +347,8 @@ def _check_own_models(asked: RunOptions, job: Job) -> None:
     keeps = any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(silo))
     if not keeps or not job.method.in_trials:
         raise SilodpError(
-            f"Method {asked.method!r} gives silos no model of their own, so that what one tries by "
-            "itself changes nothing for it: tune a method with personal models, such as mrmtl."
+            f"Method {request.method!r} gives silos no model of their own, so that what one tries "
+            "by itself changes nothing for it: tune a method with personal models, such as mrmtl."
         )
 
 

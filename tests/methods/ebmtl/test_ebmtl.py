@@ -317,13 +317,13 @@ def write(folder, **epsilons):
 def swept(tmp_path_factory):
     """Results of each method without privacy, and where the second silo alone has none."""
     folder = tmp_path_factory.mktemp("budgets")
-    mixed = write(folder, s1='"inf"')
+    mixed = write(folder, s0="4", s1='"inf"', s2="4")
     how = {"federation": small(), "keep_models": True, "seeds": 2} | OPTIONS
     del how["epsilon"]
     return {
         method: [
             silodp.sweep(method=method, epsilon=math.inf, **how)[0],
-            silodp.sweep(method=method, epsilon=4, policies=mixed, **how)[0],
+            silodp.sweep(method=method, policies=mixed, **how)[0],
         ]
         for method in ("ebmtl", "local")
     }

@@ -57,7 +57,8 @@ class Answers:
         self.plan = prepared.plans[0][0]
         job = replace(job_of(prepared), secret=secret)
         self.lattice = silo_lattice(self.plan)
-        setting = Setting(1.0, prepared.plans[0], prepared.method.traced_values(prepared.asked[0]))
+        spec = prepared.specs[0]
+        setting = Setting(1.0, spec.plans, spec.method.traced_values(spec.values))
         self._silo = OneSilo(job, federation, setting, 0, seed=0)
         self._zero = self._silo.begin(jnp.zeros(2, jnp.uint32))
         self._told = jax.tree.map(jnp.zeros_like, self._silo.method.broadcast(

@@ -1,0 +1,250 @@
+"""How an option is declared: its type, bounds, help, group and tags, in one place.
+
+An option is a field of a frozen dataclass. The command line, files of options, Python signatures,
+the sites' proposal, sweeps and results all ask for its declaration; none of them lists options.
+"""
+
+import dataclasses
+import math
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from silodp.base.errors import SilodpError
+
+LARGEST = 1e30
+"""Models are in single precision."""
+
+Group = Literal["Data", "Your own data", "Method", "Privacy", "Shares of epsilon", "Training"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""The panels of help texts, in this order."""
+
+Tag = Literal[
+    "agreed",  # sites train by it together: it stands in their proposal
+    "site_own",  # each site's own: it never stands in a proposal
+    "policy",  # what a silo's policy says, where it has no file
+    "advised",  # advice asks for it, besides what says which data
+    "records",  # it decides which records a silo has, and for what
+    "of_method",  # only some methods use it
+    "of_selections",  # only methods with private selections use it
+    "swept",  # it may differ between the runs of one compiled program
+    "tuned",  # it is a matter of tuning: settings that differ in it alone are compared
+    "single",  # a sweep has one value of it, which its table does not show
+    "outside",  # it says which seeds, or where things are kept: not what a run is
+    "named_file",  # it may name a file whose content decides what a run gives
+    "sent_file",  # such a file is read when a run is prepared, wherever that is
+]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which numbers an option takes.
+
+    Attributes:
+      above: greater than this.
+      least: at least this.
+      below: less than this.
+      most: at most this.
+      why: why no more than `most`.
+      single_precision: at most what a model can hold.
+      infinite: likewise, or infinity; the method says whether it can.
+    """
+
+    above: float = -math.inf
+    least: float = -math.inf
+    below: float = math.inf
+    most: float = math.inf
+    why: str = ""
+    single_precision: bool = False
+    infinite: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether any number at all will do, such as one that the data set checks."""
+        return self == Bounds()
+
+    def hold(self, value: Any) -> bool:
+        """Whether the number is within them, but for single precision; NaN never is."""
+        low = value > self.above and value >= self.least
+        return bool(low and (value < self.below or self.below == math.inf) and value <= self.most)
+
+    def remedy(self, value: Any) -> str:
+        """What to give in place of a number that is not within them."""
+        if self.most < math.inf and self.why:
+            if value > self.most:
+                return f"at most {self.most:g}; {self.why}"
+        elif self.most < math.inf:
+            return f"a number from {self.least:g} to {self.most:g}"
+        elif self.below < math.inf:
+            low = (
+                f"above {self.above:g} and" if self.above > -math.inf else f"from {self.least:g} to"
+            )
+            return f"a number {low} below {self.below:g}"
+        if self.least > -math.inf and value > self.above:
+            return f"a number of at least {self.least:g}"
+        low = f"above {self.above:g}" if self.above > -math.inf else f"of at least {self.least:g}"
+        return f"a number {low}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of one option.
+
+    Attributes:
+      name: in Python and in files; the command line has its flag.
+      default: None where what fits the data is taken, or nothing.
+      hint: its type, as annotated.
+      help: one sentence.
+      group: the panel of help texts that it stands in.
+      basic: whether it is on the first screen of help.
+      tags: what it takes part in.
+      bounds: which numbers it takes.
+      needs: an option without which (at its default) this one does nothing.
+      remedy: what to give in place of a value that is no text; None: any value will do.
+      word: what people call it in a short table.
+      unsaid: the value that is not worth showing there.
+    """
+
+    name: str
+    default: Any
+    hint: Any
+    help: str
+    group: Group
+    basic: bool
+    tags: frozenset[Tag]
+    bounds: Bounds
+    needs: str | None
+    remedy: str | None
+    word: str | None
+    unsaid: Any
+
+    @property
+    def flag(self) -> str:
+        """As the command line has it."""
+        return flag(self.name)
+
+    @property
+    def kind(self) -> type:
+        """float of `float | None`, str of a Literal, Path of `Path | Mapping`."""
+        hint = _without_none(self.hint)[0]
+        return str if get_origin(hint) is Literal else hint
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes; empty where it takes others."""
+        hint = _without_none(self.hint)[0]
+        return get_args(hint) if get_origin(hint) is Literal else ()
+
+    def converted(self, value: Any) -> Any:
+        """As it is kept: what Python may give otherwise is turned into the option's type."""
+        takes = _without_none(self.hint)
+        if isinstance(value, str) and Path in takes and str not in takes:
+            return Path(value)
+        if isinstance(value, Mapping):  # of any kind
+            return dict(value)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Refuses a value that is not within the declaration."""
+        if value is None:
+            return
+        if self.choices and value not in self.choices:
+            raise self._refusal(repr(value), f"choose one of {', '.join(self.choices)}")
+        if self.remedy is not None and not isinstance(value, str):
+            raise self._refusal(repr(value), self.remedy)
+        if self.kind not in (int, float) or self.bounds.any:
+            return
+        if not _is_number(value, whole=self.kind is int):
+            kind = "a whole number" if self.kind is int else "a number"
+            raise self._refusal(repr(value), f"give {kind}")
+        number: Any = value  # or one of NumPy
+        if not self.bounds.hold(number):
+            raise self._refusal(number, f"give {self.bounds.remedy(number)}")
+        infinite = self.bounds.infinite and number == math.inf
+        if self.bounds.single_precision and number > LARGEST and not infinite:
+            raise self._refusal(value, f"give a number below {LARGEST:g}")
+
+    def _refusal(self, shown: Any, remedy: str) -> SilodpError:
+        return SilodpError(f"{self.flag} is {shown}: {remedy}.")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    group: Group,
+    basic: bool = False,
+    tags: set[Tag] | frozenset[Tag] = frozenset(),
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+    why: str = "",
+    single_precision: bool = False,
+    infinite: bool = False,
+    needs: str | None = None,
+    remedy: str | None = None,
+    word: str | None = None,
+    unsaid: Any = None,
+) -> Any:
+    """Declares an option, as the default of a dataclass field; see `Option` and `Bounds`."""
+    about = {
+        "help": help,
+        "group": group,
+        "basic": basic,
+        "tags": frozenset(tags),
+        "bounds": Bounds(above, least, below, most, why, single_precision, infinite),
+        "needs": needs,
+        "remedy": remedy,
+        "word": word,
+        "unsaid": unsaid,
+    }
+    return dataclasses.field(default=default, metadata={"option": about})
+
+
+@cache
+def options_of(declaring: type) -> dict[str, Option]:
+    """The options that a dataclass declares, by name."""
+    hints = get_type_hints(declaring)
+    return {
+        field.name: Option(name=field.name, default=field.default, hint=hints[field.name], **about)
+        for field, about in _declared(declaring)
+    }
+
+
+def _declared(declaring: type) -> Iterator[tuple[dataclasses.Field, dict[str, Any]]]:
+    for field in dataclasses.fields(declaring):
+        if (about := field.metadata.get("option")) is not None:
+            yield field, about
+
+
+def listed(choices: Any) -> str:
+    """The words of a Literal, for a help text."""
+    return ", ".join(get_args(choices))
+
+
+def flag(name: str) -> str:
+    """An option's name as the command line has it."""
+    return "--" + name.replace("_", "-")
+
+
+def _without_none(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, None apart; those with parameters as what they are made from."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(
+        part if get_origin(part) in (None, Literal) else get_origin(part)
+        for part in parts
+        if part is not type(None)
+    )
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    kinds: tuple[type, ...] = (int,) if whole else (int, float)
+    if not isinstance(value, kinds):
+        import numpy as np  # not before it is needed: the command line's help is to be fast
+
+        kinds = (np.integer,) if whole else (np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool)

@@ -1,0 +1,204 @@
+"""The options of a run as keyword arguments, for completion and type checkers.
+
+Generated from the declarations in `options.py` and `data_options.py`; write it anew with
+python -m silodp.config.write_arguments
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from silodp.config.choices import (
+    Accountant,
+    Engine,
+    Entropy,
+    LifetimeFilter,
+    MetricName,
+    Optimiser,
+    Regulariser,
+    Relation,
+    Sampling,
+    SelectMechanism,
+    SelectScore,
+    ServerOptimiser,
+    SmallSilos,
+    Split,
+    TaskName,
+    Weights,
+)
+
+
+class _Arguments(TypedDict, total=False):
+    """What runs and sweeps take alike."""
+
+    preprocess: str | None
+    """How features are scaled: paper, bounds, norm or none, as the data set has it."""
+    test_fraction: float | None
+    """Share of each silo's records kept for testing."""
+    split: Split | None
+    """coin: each record by itself (default of your own data), or paper: a draw over all of a silo's
+    records, not proven (default of the paper's data)."""
+    density: float | None
+    """Share of each silo's training records that is used."""
+    no_cache: bool | None
+    """Read images anew; keep no decoded copy of them."""
+    data_dir: Path | str | None
+    """Folder with data files, looked into first."""
+    silos: int | None
+    """How many silos to make (synthetic, mnist, digits, cifar10)."""
+    rotations: int | None
+    """Groups of silos, each turned by its own angle: 1, 2 or 4 (mnist, digits)."""
+    mask_ratio: float | None
+    """Share of white 2x2 patches in a silo's mask (mnist, digits)."""
+    classes_per_silo: int | None
+    """Classes that a silo has images of (cifar10)."""
+    records_per_subject: int | None
+    """Records of one subject (synthetic)."""
+    heterogeneity: float | None
+    """How far silos lie apart (synthetic)."""
+    subject_column: str | None
+    """Column that says whom a record is about: protects people, not single records."""
+    task: TaskName | None
+    """Of a table: regression, binary, multiclass."""
+    silo_column: str | None
+    """Column of a table that names a record's silo."""
+    target: str | None
+    """Column of a table to predict."""
+    schema: Path | str | None
+    """TOML file: a table's levels, bounds and target, or images' classes."""
+    ignore: str | Sequence[str] | None
+    """Columns of a table to leave out, separated by commas (or in a schema)."""
+    drop_missing: bool | None
+    """Drop rows with missing values (tables), images without a label (adni)."""
+    id_column: str | None
+    """Column of a table that names a record for good: its coin in the split goes by that."""
+    time_column: str | None
+    """Column of a table that orders records: each silo's latest are for testing (not proven without
+    --test-from)."""
+    test_from: str | None
+    """With --time-column: records of this date (or number) and later are for testing."""
+    group_column: str | None
+    """Column of a table whose groups are never parted by the split."""
+    image_size: int | None
+    """Pixels to a side that images are brought to (adni, folders of images)."""
+    channels: str | None
+    """What images of a folder are taken as: colour (the default) or grey."""
+    data: str
+    """Data set's name (silodp data list), or a path."""
+    method: str
+    """How silos learn together (silodp methods)."""
+    model: str | None
+    """One of linear, svm, logistic, softmax, convnet, convnet5."""
+    silo_lam: Path | str | Mapping[str, float] | None
+    """TOML file with a lambda of its own for each silo that it names."""
+    clusters: int
+    """Models to choose from (ifca, ifca+...)."""
+    select_fraction: float
+    """Part of the rounds in which silos choose (ifca)."""
+    shared_passes: int
+    """Training passes of the shared model in a round (ditto)."""
+    personal_passes: int
+    """Training passes of a silo's own model in a round (ditto)."""
+    method_options: str | Mapping[str, float] | None
+    """Options of a method of your own: name=number, separated by commas."""
+    server_optimiser: ServerOptimiser
+    """How the server uses the silos' mean update: average, fedavgm, fedadam."""
+    server_momentum: float
+    """Of fedavgm; beta_1 of fedadam."""
+    regulariser: Regulariser | None
+    """The pull: outside the clip, proximal (stable for any lambda; default of ditto), or inside the
+    clip as in the authors' code."""
+    weights: Weights
+    """Of silos when merging: by records, or uniform."""
+    rounds: int | None
+    """Rounds of communication."""
+    batch_size: int | None
+    """Expected records in a step."""
+    clip: float | None
+    """Largest norm of a record's gradient."""
+    seeds: int
+    """Runs, each with its own split of the data and noise."""
+    first_seed: int
+    """The first of them."""
+    epochs: int
+    """Local epochs in a round."""
+    optimiser: Optimiser
+    """Of local training: sgd, momentum, adam."""
+    small_silos: SmallSilos | None
+    """Silos with fewer records than a batch: refuse, or train on the full-batch."""
+    evaluate_every: int | None
+    """Rounds between evaluations; else 20 in a run."""
+    engine: Engine
+    """simulation, or debug: slow, names the silo and stage that failed."""
+    delta: float | None
+    """Chance with which that bound may fail."""
+    ledger: Path | str | None
+    """Folder of the silos' ledgers: charges and limits runs."""
+    relation: Relation
+    """Neighbours differ by one record more, or by one exchanged: replace-one."""
+    lifetime_epsilon: float | None
+    """Budget over all runs in the ledger; else as for one run."""
+    lifetime_delta: float | None
+    """Its delta; else as for one run."""
+    lifetime_filter: LifetimeFilter
+    """What decides whether a run fits the lifetime, fixed when the ledger is opened: renyi (any
+    run), or gaussian (Gaussian mechanisms on all records alone, more tightly)."""
+    max_silos_per_subject: int
+    """A person may be in so many silos: the result says what that adds up to."""
+    entropy: Entropy | None
+    """Source of noise: seed (repeatable, fast: an experiment) or os (secret, exact: a release;
+    always with --ledger)."""
+    sampling: Sampling
+    """poisson (proven), or shuffle as in the authors' code (not proven)."""
+    accountant: Accountant
+    """best (the tighter of the two), pld or rdp."""
+    select_share: float
+    """Share of epsilon that one private selection takes."""
+    select_mechanism: SelectMechanism
+    """Of private selections: exponential or permute-and-flip."""
+    select_score: SelectScore | None
+    """What selections go by: error (default of classifiers) or loss, clipped."""
+    select_bound: float
+    """Where the loss of a record is clipped in selections."""
+    statistics_share: float
+    """Share of epsilon for a noisy mean and variance to standardise features with."""
+    metric: MetricName | None
+    """What is measured on test records: mse, mae, r2, accuracy; else the task's own."""
+    metric_share: float
+    """Share of epsilon for noisy test metrics; 0 leaves them exact and not private."""
+    metric_bound: float
+    """Where a record's error (squared for mse) is clipped in noisy metrics and trials' scores."""
+
+
+class RunArguments(_Arguments, total=False):
+    """What `silodp.run` takes besides; what is left out fits the data set."""
+
+    lam: float
+    """lambda: how strongly silos are pulled together."""
+    finetune_fraction: float
+    """Part of the rounds that finetune federates."""
+    server_lr: float | None
+    """Learning rate of the server; else 1, or 0.01 for fedadam."""
+    lr: float | None
+    """Learning rate of local training."""
+    epsilon: float | None
+    """Most that a silo may spend in the run; inf for no privacy."""
+    policies: Path | str | None
+    """Silos' own policies, file or folder; the stricter of both holds."""
+
+
+class SweepArguments(_Arguments, total=False):
+    """The same for `silodp.sweep`, where some options take lists of values."""
+
+    lam: float | Sequence[float]
+    """lambda: how strongly silos are pulled together."""
+    finetune_fraction: float | Sequence[float]
+    """Part of the rounds that finetune federates."""
+    server_lr: float | Sequence[float] | None
+    """Learning rate of the server; else 1, or 0.01 for fedadam."""
+    lr: float | Sequence[float] | None
+    """Learning rate of local training."""
+    epsilon: float | Sequence[float] | None
+    """Most that a silo may spend in the run; inf for no privacy."""
+    policies: Path | str | Sequence[Path | str] | None
+    """Silos' own policies, file or folder; the stricter of both holds."""

@@ -1,0 +1,115 @@
+"""From what was asked for to what will be done: a request, and what its open options come to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from silodp.config.choices import Entropy, Regulariser, SelectScore, SmallSilos
+from silodp.config.options import OPTIONS, RunRequest
+from silodp.data.source import Defaults
+from silodp.data.tasks import get_task
+from silodp.methods import MethodEntry, get_method
+from silodp.methods.server import SERVER_LR
+from silodp.models.metrics import Metric
+from silodp.models.model import Model
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.policy import Policy
+from silodp.runs.method_choice import OwnValues
+
+
+@dataclass(frozen=True)
+class ResolvedOptions:
+    """A request with nothing left open that a run needs.
+
+    Attributes:
+      request: what was asked for.
+      model_name: of a model of ours, or of the caller's own.
+      rounds: of communication.
+      batch_size: expected records in a step.
+      clip: largest norm of a record's gradient.
+      lr: of local training.
+      delta: chance with which epsilon may fail, where no policy says otherwise.
+      preprocess: how features are scaled.
+      small_silos: what is done with silos that have fewer records than a batch.
+      evaluate_every: rounds between evaluations.
+      select_score: what selections go by.
+      entropy: where noise comes from.
+      server_lr: of the server.
+      regulariser: where the pull goes.
+    """
+
+    request: RunRequest
+    model_name: str
+    rounds: int
+    batch_size: int
+    clip: float
+    lr: float
+    delta: float
+    preprocess: str
+    small_silos: SmallSilos
+    evaluate_every: int
+    select_score: SelectScore
+    entropy: Entropy
+    server_lr: float
+    regulariser: Regulariser
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """Every option by name: as resolved, or else as it was asked for."""
+        resolved = {field.name: getattr(self, field.name) for field in fields(ResolvedOptions)}
+        resolved["model"] = self.model_name
+        return {name: resolved.get(name, getattr(self.request, name)) for name in OPTIONS}
+
+
+@dataclass(frozen=True)
+class RunSpec(ResolvedOptions):
+    """One setting of a run as it will be done.
+
+    Attributes:
+      method: how silos learn together.
+      model: what is trained.
+      metric: what is measured on test records.
+      policies: of each silo.
+      plans: of each silo.
+      own_values: the method's options that differ from silo to silo, by name.
+    """
+
+    method: MethodEntry
+    model: Model
+    metric: Metric
+    policies: tuple[Policy, ...]
+    plans: tuple[SiloPlan, ...]
+    own_values: OwnValues
+
+
+def resolve(
+    request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
+) -> ResolvedOptions:
+    """What the options come to, with what fits the data where they were left open."""
+    rounds = request.rounds or defaults.rounds
+    # Each evaluation that is released costs privacy: one will do, unless more are asked for.
+    usual = rounds if request.metric_share else max(1, rounds // 20)
+    return ResolvedOptions(
+        request=request,
+        model_name=custom_model.name if custom_model else request.model or defaults.model,
+        rounds=rounds,
+        batch_size=request.batch_size or defaults.batch_size,
+        clip=request.clip or defaults.clip,
+        lr=request.lr or defaults.lr,
+        delta=request.delta or defaults.delta,
+        preprocess=request.preprocess or defaults.preprocess,
+        small_silos=request.small_silos or defaults.small_silos,
+        evaluate_every=min(request.evaluate_every or usual, rounds),
+        select_score=request.select_score or get_task(task).select_score,
+        entropy=request.entropy or ("os" if request.ledger else "seed"),
+        server_lr=request.server_lr or SERVER_LR[request.server_optimiser],
+        regulariser=request.regulariser or get_method(request.method).regulariser,
+    )
+
+
+def spec_of(options: ResolvedOptions, **more: Any) -> RunSpec:
+    """The spec of a setting: its options, and what else a `RunSpec` holds."""
+    return RunSpec(
+        **{field.name: getattr(options, field.name) for field in fields(options)}, **more
+    )
