@@ -9,6 +9,7 @@ from site_folders import SITES, make_coordinator, make_sites, proposal, run_in_o
 import silodp
 from silodp.methods import METHODS
 from silodp.results.result import MODELS_FILE, read_result
+from silodp.runs.requests import without_effect
 from silodp.sites.job_at_site import RESULTS
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import read_site
@@ -29,7 +30,12 @@ def simulated(folders, agreed, **options):
             )
         )
     together = replace(alone[0], silos=tuple(one.silos[0] for one in alone))
-    training = {name: value for name, value in agreed.training.items() if value is not None}
+    useless = without_effect(agreed.training, agreed.training)
+    training = {
+        name: value
+        for name, value in agreed.training.items()
+        if value is not None and name not in useless
+    }
     return silodp.run(
         federation=together,
         epsilon=4,
