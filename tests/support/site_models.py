@@ -6,6 +6,7 @@ import numpy as np
 
 import silodp
 from silodp.results.result import MODELS_FILE
+from silodp.runs.requests import without_effect
 from silodp.sites.job_at_site import RESULTS
 from silodp.sites.site_data import load_records
 from silodp.sites.site_files import read_site
@@ -26,7 +27,12 @@ def simulated(folders, agreed, **options):
             )
         )
     together = replace(alone[0], silos=tuple(one.silos[0] for one in alone))
-    training = {name: value for name, value in agreed.training.items() if value is not None}
+    useless = without_effect(agreed.training, agreed.training)
+    training = {
+        name: value
+        for name, value in agreed.training.items()
+        if value is not None and name not in useless
+    }
     return silodp.run(
         federation=together,
         epsilon=4,
