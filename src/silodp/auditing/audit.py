@@ -341,7 +341,7 @@ def _usual_trials(prepared: Prepared, job: Job) -> int:
     """As many as half a minute allows, unless the model is one that takes what it takes."""
     if prepared.specs[0].model.heavy:
         return HEAVY_TRIALS
-    rows = sum(p.total_steps * (p.slots + 4 * job.parameters) for p in prepared.plans[0])
+    rows = sum(p.total_steps * (p.batch_capacity + 4 * job.parameters) for p in prepared.plans[0])
     of_row = _OF_RELEASED_ROW if job.release else _OF_ROW
     seconds = _OF_ROUND * job.rounds + of_row * rows
     return int(np.clip(_SECONDS / seconds, FEWEST_TRIALS, MOST_TRIALS))

@@ -78,7 +78,7 @@ def make_worlds(
     that is public stays as it is planned.
     """
     silo = federation.silos[place]
-    last = plan.held - 1
+    last = plan.true_count - 1
     unit_of = np.arange(len(silo.train)) if silo.train.subject is None else silo.train.subject
     others = silo.train.take(np.flatnonzero(unit_of != last))
     canary = _make_canary(federation, others, plan, model, clip, lr, norm)
@@ -100,8 +100,8 @@ def make_worlds(
         absent, absent_plan = world(joined(others, unit(canary.opposite))), plan
     else:
         # Nothing that is public changes; where every record has a slot, there is one fewer.
-        slots = last if plan.draw == "every" else plan.slots
-        absent, absent_plan = world(others), replace(plan, held=last, slots=slots)
+        capacity = last if plan.draw == "every" else plan.batch_capacity
+        absent, absent_plan = world(others), replace(plan, true_count=last, batch_capacity=capacity)
     return Worlds(present, absent, plan, absent_plan, unit(canary.y), others, canary.starts)
 
 
@@ -141,9 +141,9 @@ def _make_canary(
     said = row @ fit
     length = np.linalg.norm(row)
     moves = plan.noise_multiplier * np.sqrt(plan.steps) * REACH + plan.steps
-    reach = moves * lr * clip / plan.batch * length  # of the canary's output in a pass
+    reach = moves * lr * clip / plan.expected_batch * length  # of the canary's output in a pass
     if not of_classes:
-        whole = PULL * clip * plan.records / plan.batch
+        whole = PULL * clip * plan.public_count / plan.expected_batch
         pulled = whole / max(_weight_along(others.x, x), whole) * length
         wrong = max(ABOVE_CLIP * clip / length, reach)
         y, outputs = said + pulled + wrong, (said + pulled, said + pulled + 2 * wrong)

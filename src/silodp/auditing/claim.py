@@ -29,7 +29,7 @@ def check_claim(plan: SiloPlan) -> Check:
     """Whether the training steps of the plan by themselves cost no more than it claims."""
     least = least_delta(
         plan.noise_multiplier,
-        min(1.0, plan.batch / plan.records),
+        min(1.0, plan.expected_batch / plan.public_count),
         plan.total_steps,
         plan.epsilon,
         plan.relation == "replace-one",

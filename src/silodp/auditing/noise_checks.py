@@ -75,7 +75,10 @@ def check_noise(
     drawn = sum(plan.steps for plan in probed) * rounds * passes * trials
     size = int(np.clip(_MOST_NUMBERS / drawn, 8, min(max(job.parameters, 8), MOST_PARAMETERS)))
     federation = regression_silos(
-        [(plan.silo, np.ones((plan.held, size - 1)), np.zeros(plan.held)) for plan in probed]
+        [
+            (plan.silo, np.ones((plan.true_count, size - 1)), np.zeros(plan.true_count))
+            for plan in probed
+        ]
     )
     weights = [WEIGHTS[number // 2 % len(WEIGHTS)] for number in range(rounds)]
     sums = read_sums(
@@ -96,7 +99,7 @@ def check_low_bits(job: Job, plan: SiloPlan, seeds: Sequence[int]) -> list[Check
     while _cells(plan)[1] > _MOST_CELLS:
         plan = replace(plan, noise_multiplier=plan.noise_multiplier / 2)
     grain, width = _cells(plan)
-    x, y = np.ones((plan.held, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.held)
+    x, y = np.ones((plan.true_count, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.true_count)
     federation = regression_silos([(plan.silo, x, y)])
     trials, rounds = _LOW_BIT_RUNS
     sums = read_sums(probe, [federation], [plan], seeds[:trials], rounds, 1, ())
@@ -209,7 +212,7 @@ def _shape(own: np.ndarray) -> list[Check]:
 
 def _fineness(plan: SiloPlan) -> float:
     """Of noise in its deviations: so fine that hardly two agree, and coarser than the lattice."""
-    largest = plan.batch * plan.most / plan.records
+    largest = plan.expected_batch * plan.max_count / plan.public_count
     grain = 2.0**-22 * (largest + 10 * np.sqrt(largest) + 10 * plan.noise_multiplier)
     return max(2.0**-17, 16 * grain / plan.noise_multiplier)
 

@@ -129,7 +129,7 @@ def read_sums(
     setting = Setting(lr, plans_of(probe, plans), {})
     groups = group_silos(setting.plans, probe.release)
     order = np.argsort(np.concatenate([group.members for group in groups]))
-    scale = np.array([plan.batch / lr / plan.clip for plan in plans])[:, None, None, None]
+    scale = np.array([plan.expected_batch / lr / plan.clip for plan in plans])[:, None, None, None]
     at_once = _at_once(federations[0], plans, rounds * passes * probe.parameters, len(seeds))
     parts, simulation, programs = [], None, Programs()
     for first in range(0, len(seeds), at_once):
@@ -151,7 +151,9 @@ def read_sums(
 def _at_once(federation: Federation, plans: Sequence[SiloPlan], kept: int, trials: int) -> int:
     """As many trials as fit the memory that is allowed; each part is as long as the others."""
     records = sum(silo.train.x.size for silo in federation.silos)
-    drawn = sum(plan.steps * (plan.slots + federation.silos[0].train.x[0].size) for plan in plans)
+    drawn = sum(
+        plan.steps * (plan.batch_capacity + federation.silos[0].train.x[0].size) for plan in plans
+    )
     fitting = max(2, int(_NUMBERS / (2 * records + 3 * drawn + 2 * kept * len(plans))))
     parts = -(-trials // min(trials, fitting))
     return -(-trials // parts)
@@ -182,12 +184,12 @@ def full_batch(plan: SiloPlan, records: int) -> SiloPlan:
     """The plan for so many records that are all taken in the single step of a pass."""
     return replace(
         plan,
-        records=records,
-        held=records,
-        most=records,
-        batch=records,
+        public_count=records,
+        true_count=records,
+        max_count=records,
+        expected_batch=records,
         epochs=1,
         steps=1,
         draw="every",
-        slots=records,
+        batch_capacity=records,
     )

@@ -18,7 +18,7 @@ _HUGE = 1e300
 def in_units_of_noise(seen: np.ndarray, plans: Sequence[SiloPlan], lr: float) -> np.ndarray:
     """What was seen [trials, silos, ...], by the noise of one step in each silo."""
     noise = [
-        lr * plan.clip * plan.noise_multiplier / plan.batch if plan.private else 1.0
+        lr * plan.clip * plan.noise_multiplier / plan.expected_batch if plan.private else 1.0
         for plan in plans
     ]
     return seen / np.array(noise).reshape(-1, *[1] * (seen.ndim - 2))
@@ -60,7 +60,7 @@ def likelihood_ratio(own: np.ndarray, plan: SiloPlan) -> np.ndarray:
 
     The canary is drawn in k of the steps of a pass, k being binomial.
     """
-    rate = min(1.0, plan.batch / plan.records)
+    rate = min(1.0, plan.expected_batch / plan.public_count)
     most = int(stats.binom.isf(1e-9, plan.steps, rate))  # more is too unlikely to matter
     counts = np.arange(most + 1)
     chance = stats.binom.logpmf(counts, plan.steps, rate)

@@ -40,7 +40,11 @@ def check_selections(
     worse = [_worse(plan) for plan in plans]
     federation = regression_silos(
         [
-            (plan.silo, (np.arange(plan.held) < bad)[:, None].astype(float), np.zeros(plan.held))
+            (
+                plan.silo,
+                (np.arange(plan.true_count) < bad)[:, None].astype(float),
+                np.zeros(plan.true_count),
+            )
             for plan, bad in zip(plans, worse, strict=True)
         ]
     )
@@ -92,13 +96,13 @@ def check_selections(
 
 def _worse(plan: SiloPlan) -> int:
     """How many records tell the two candidates apart."""
-    wanted = _GAP * 2 * plan.records / (plan.select_epsilon * max(1, plan.records - 1))
-    return int(np.clip(round(wanted), 1, plan.held))
+    wanted = _GAP * 2 * plan.public_count / (plan.select_epsilon * max(1, plan.public_count - 1))
+    return int(np.clip(round(wanted), 1, plan.true_count))
 
 
 def _exponent(plan: SiloPlan, bad: int) -> float:
     """epsilon times the gap of scores over twice their sensitivity."""
-    n = plan.records
+    n = plan.public_count
     sensitivity = 1 / n if plan.relation == "replace-one" else 1 / (n - 1)
     return plan.select_epsilon * (bad / n) / (2 * sensitivity)
 

@@ -62,8 +62,8 @@ def _seen(state: State, order: np.ndarray) -> np.ndarray:
 def _trials_at_once(job: Job, federation: Federation, settings: Sequence[Setting]) -> int:
     """As many as fit: each holds the records twice, its random words and its models."""
     records = sum(silo.train.x.nbytes + silo.test.x.nbytes for silo in federation.silos)
-    words = sum(plan.steps * (plan.slots + job.parameters) for plan in settings[0].plans)
-    rows = sum(plan.slots for plan in settings[0].plans)
+    words = sum(plan.steps * (plan.batch_capacity + job.parameters) for plan in settings[0].plans)
+    rows = sum(plan.batch_capacity for plan in settings[0].plans)
     gathered = 0 if job.model.heavy else rows * math.prod(federation.input_shape)
     a_run = gathered + 8 * len(federation.silos) * job.parameters
     a_trial = 2.5 * records + 4.0 * (4 * words + len(settings) * a_run)

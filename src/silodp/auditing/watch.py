@@ -84,7 +84,7 @@ class Adversary:
 
     def pull_of_others(self, params: Params) -> Params:
         """What the other units are expected to move a model by in a pass."""
-        steps = self.plan.steps * self.lr / self.plan.records  # each is drawn at batch / records
+        steps = self.plan.steps * self.lr / self.plan.public_count  # each is drawn at b_k / n_k
         total = self._clipped_sum(params, self.others)
         return jax.tree.map(lambda g: -steps * g, total)
 
@@ -114,14 +114,14 @@ def watched(entry: MethodEntry, adversary: Adversary) -> MethodEntry:
             server, own = method.init(start)
             return server, Watched(own, jnp.int32(0), jnp.zeros((rounds, passes)))
 
-        def local(silo: Watched, told, queries: Queries):
+        def local(silo: Watched, broadcast, queries: Queries):
             listening = _Listening(queries, adversary, strategy, silo.round * passes)
-            own, message = method.local(silo.own, told, listening)  # type: ignore[arg-type]
+            own, message = method.local(silo.own, broadcast, listening)  # type: ignore[arg-type]
             row = jnp.zeros(passes).at[: len(listening.heard)].set(jnp.stack(listening.heard))
             return Watched(own, silo.round + 1, silo.seen.at[silo.round].set(row)), message
 
-        def personal(silo: Watched, told):
-            return method.personal(silo.own, told)
+        def personal(silo: Watched, broadcast):
+            return method.personal(silo.own, broadcast)
 
         return method._replace(init=init, local=local, personal=personal)
 

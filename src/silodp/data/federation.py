@@ -70,12 +70,12 @@ class ExpectedCounts:
     Attributes:
       train: training units (records or subjects) that are expected; at least 1.
       test: test records that are expected; at least 1.
-      most: units that the silo has: no more can be for training.
+      max_count: units that the silo has: no more can be for training.
     """
 
     train: int
     test: int
-    most: int
+    max_count: int
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Silo:
         return len(self.test) if self.expected is None else self.expected.test
 
     @property
-    def most_tested(self) -> int:
+    def max_test_count(self) -> int:
         """Test records that there may be; by subject, noisy metrics have no price."""
-        return len(self.test) if self.expected is None else self.expected.most
+        return len(self.test) if self.expected is None else self.expected.max_count
 
     @property
-    def most(self) -> int:
+    def max_count(self) -> int:
         """Training units that there may be."""
-        return self.train.units if self.expected is None else self.expected.most
+        return self.train.units if self.expected is None else self.expected.max_count
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def check_federation(federation: Federation) -> None:
             may_be_empty = part == "test" and silo.expected is not None
             _check_records(federation, silo.name, part, records, may_be_empty)
         _check_classes(federation, silo)
-        if silo.train.units > silo.most or silo.public_count < 1 or silo.public_test_count < 1:
+        if silo.train.units > silo.max_count or silo.public_count < 1 or silo.public_test_count < 1:
             raise SilodpError(
                 f"Silo {silo.name!r}: expected is {silo.expected}, but it has {silo.train.units} "
                 "to train on: give at least 1 for each, and at most as many as there may be."

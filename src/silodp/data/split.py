@@ -276,7 +276,7 @@ def expected_counts(
     return ExpectedCounts(
         train=max(1, round((1 - test_fraction) * (density or 1.0) * units)),
         test=max(1, records - round((1 - test_fraction) * records)),
-        most=units,
+        max_count=units,
     )
 
 

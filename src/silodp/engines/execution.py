@@ -203,6 +203,13 @@ def check_equal_shapes(federations: Sequence[Federation]) -> None:
             )
 
 
+class _Verbatim(str):
+    """Text whose `repr` is the text itself."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def fingerprint(
     job: Job,
     seeds: Sequence[int],
@@ -212,9 +219,13 @@ def fingerprint(
     evaluate_every: int,
     engine: str,
 ) -> str:
-    """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
+    """A digest of all that a run's numbers depend on: records, plans (hence budgets), options."""
     digest = hashlib.sha256()
-    about = (job.told, list(seeds), settings, evaluate_every, engine)
+    plans_as_stored = [
+        setting._replace(plans=tuple(_Verbatim(plan.stored_text()) for plan in setting.plans))
+        for setting in settings
+    ]
+    about = (job.identity, list(seeds), plans_as_stored, evaluate_every, engine)
     digest.update(repr(about).encode())
     digest.update(repr(federations[0].pixels).encode())
     for silo in (silo for federation in federations for silo in federation.silos):
@@ -329,8 +340,8 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
         records *= 5  # the bytes, and the numbers that the model makes of them
     # Padding to groups of like size adds about a quarter.
     a_seed = 2.5 * records
-    slots = sum(plan.slots for plan in settings[0].plans)
-    passes = sum(plan.steps * plan.slots for plan in settings[0].plans)
+    slots = sum(plan.batch_capacity for plan in settings[0].plans)
+    passes = sum(plan.steps * plan.batch_capacity for plan in settings[0].plans)
     a_run = 4.0 * (6 * len(first.silos) * job.parameters + 6 * slots)
     if job.model.heavy:
         a_run = 4.0 * 4 * len(first.silos) * job.parameters
@@ -339,15 +350,15 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
         apart = len({setting.trial for setting in settings}) > 1
         a_seed, a_run = (a_seed, a_run + draws) if apart else (a_seed + draws, a_run)
     if job.release:  # what the host draws for a round is each run's own
-        a_step = [plan.steps * (plan.slots + job.parameters) for plan in settings[0].plans]
+        a_step = [plan.steps * (plan.batch_capacity + job.parameters) for plan in settings[0].plans]
         a_run += 4.0 * 2 * job.schedule.train * sum(a_step)
     seeds_a_part = _at_once(len(federations), MEMORY_FOR_RECORDS / a_seed)
     # Settings of a release share nothing, and which silos are private is part of the program.
     at_most = MOST_TRIALS if job.pivot else 1 if job.release else MOST_SETTINGS
-    most = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
+    max_settings = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
     pivots = [0] if job.pivot else []  # trained in every part: it tells the trials what they hear
     others = list(range(len(pivots), len(settings)))
-    blocks = _blocks(len(others), _at_once(len(others), most - len(pivots))) or [slice(0)]
+    blocks = _blocks(len(others), _at_once(len(others), max_settings - len(pivots))) or [slice(0)]
     return [
         _Part(seeds, [*pivots, *others[chosen]])
         for seeds in _blocks(len(federations), seeds_a_part)
@@ -355,9 +366,9 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
     ]
 
 
-def _at_once(total: int, most: float) -> int:
-    """At most `most` (but one) at a time, in blocks of about equal size."""
-    blocks = math.ceil(total / max(1, math.floor(most)))
+def _at_once(total: int, limit: float) -> int:
+    """At most `limit` (but one) at a time, in blocks of about equal size."""
+    blocks = math.ceil(total / max(1, math.floor(limit)))
     return math.ceil(total / max(1, blocks))
 
 

@@ -93,14 +93,14 @@ class Job:
         """The method with these options (which may be traced)."""
         return self.method.build(rounds=self.rounds, **self.fixed, **options)
 
-    def begin(self, method: Method, key: Array, place: Array | int) -> tuple[Any, Any]:
+    def first_states(self, method: Method, key: Array, place: Array | int) -> tuple[Any, Any]:
         """The first states of the server and of a silo, in the run of that key."""
         first = init_key(key)
         params = self.model.init(first)
         return method.init(Start(params, jax.random.key_data(first), place, len(self.weights)))
 
     @property
-    def told(self) -> tuple:
+    def identity(self) -> tuple:
         """All of it that numbers depend on, but the secret; jobs that tell the same are the same.
 
         Models and methods are known by what they are called; of methods that call themselves alike,
@@ -170,7 +170,7 @@ class Job:
         Infinite where they have none: NaN is for models that diverged.
         """
         value = metric_value(
-            *(self.model, self.metric, params, test.features, test.y, test.records),
+            *(self.model, self.metric, params, test.features, test.y, test.true_count),
             bound=self.metric_bound,
         )
         return jnp.where(jnp.isnan(value), jnp.inf, value)

@@ -109,7 +109,15 @@ class Simulation:
         programs = programs or Programs()
         shapes = tuple(group.shape for group in groups)
         sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), (raw, others))
-        about = (job.told, federations[0].pixels, shapes, members.tobytes(), servers, apart, spread)
+        about = (
+            job.identity,
+            federations[0].pixels,
+            shapes,
+            members.tobytes(),
+            servers,
+            apart,
+            spread,
+        )
         key = (*about, len(devices), str(sizes))
 
         def preparing() -> Callable:
@@ -205,7 +213,7 @@ class Simulation:
         models = [
             _personal(
                 self._job,
-                _told(self._job, state.server, knobs, len(keys), self._servers),
+                _broadcast(self._job, state.server, knobs, len(keys), self._servers),
                 silos,
                 group.options,
                 (len(keys), size, len(knobs.lr)),
@@ -255,7 +263,9 @@ class _HostDraws:
         self._places = [list(unlike).index(own) for own in about]
         self.reseed(seeds)
         a_round = sum(
-            len(group.members) * group.shape.steps * (4 * group.shape.slots + 4 * job.parameters)
+            len(group.members)
+            * group.shape.steps
+            * (4 * group.shape.batch_capacity + 4 * job.parameters)
             for group in groups
         )
         fits = _DRAWN_BYTES / (a_round * job.schedule.train * len(seeds) * len(settings))
@@ -328,7 +338,7 @@ def _initial_state(
 ) -> State:
     def of_seed(key: Array):
         def of_run(place, options):
-            return job.begin(job.build(options), key, place)
+            return job.first_states(job.build(options), key, place)
 
         def by_setting(place, knobs):
             over = jax.vmap(of_run, in_axes=(None, 0), axis_size=len(knobs.lr))
@@ -377,11 +387,11 @@ def _advance(
         return _randomness(job, shapes, data, keys, number, trials)
 
     def one_round(number: Array, state: State) -> State:
-        told = _told(job, state.server, knobs, len(keys), servers)
+        broadcast = _broadcast(job, state.server, knobs, len(keys), servers)
         randomness = random_in(number)
         silos, messages = [], []
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
-            new, message = _local(job, shape, number, states, told, group, knobs, drawn)
+            new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
             silos.append(new)
             # Of trials, nothing leaves the silo.
             messages.append(jax.tree.map(lambda m: m[:, :, ::servers], message))
@@ -390,9 +400,9 @@ def _advance(
         return State(_merge(job, state.server, joined, weights, merging, len(keys)), tuple(silos))
 
     def metric(state: State) -> Array:
-        told = _told(job, state.server, knobs, len(keys), servers)
+        broadcast = _broadcast(job, state.server, knobs, len(keys), servers)
         metrics = [
-            _evaluate(job, told, silos, group, knobs)
+            _evaluate(job, broadcast, silos, group, knobs)
             for silos, group in zip(state.silos, data, strict=True)
         ]
         return jnp.concatenate(metrics, axis=1)
@@ -445,7 +455,7 @@ def _of_servers(knobs: Knobs, servers: int) -> Knobs:
     return jax.tree.map(lambda a: a[::servers], knobs)
 
 
-def _told(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
+def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
     """What each run's silos are told: [seeds, settings, ...]."""
     return _of_each_server(job, lambda m: m.broadcast, server, knobs, num_seeds, servers)
 
@@ -515,16 +525,16 @@ def _local(
     shape: PassShape,
     number: Array,
     silos,
-    told,
+    broadcast,
     group: GroupData,
     knobs: Knobs,
     drawn,
 ):
-    def of_run(silo, told, records, noise, options, drawn, lr):
+    def of_run(silo, broadcast, records, noise, options, drawn, lr):
         passes, select = drawn
 
-        def train(asked, params, towards, strength):
-            own = jax.tree.map(lambda a: a[asked], passes)
+        def train(number_of_pass, params, towards, strength):
+            own = jax.tree.map(lambda a: a[number_of_pass], passes)
             if job.model.heavy and not job.release:
                 own = draw_pass(own, shape.size(job.parameters))
             return job.train(shape, records, noise, lr, own, params, towards, strength)
@@ -537,7 +547,7 @@ def _local(
 
         of_pass = job.pass_noise(shape, records, noise, lr)
         queries = guarded(job.schedule, number, train, select_one, of_pass)
-        return job.build(options).local(silo, told, queries)
+        return job.build(options).local(silo, broadcast, queries)
 
     heavy = job.model.heavy
     # What all settings share is not copied: a step of all of them is one matrix product.
@@ -546,25 +556,25 @@ def _local(
     by_setting = _over(of_run, (0, 0, None, 0, 0, None if shared else 0, 0), heavy)
     by_silo = _over(by_setting, (0, None, 0, 0, 0, 0, None), heavy)
     by_seed = _over(by_silo, (0, 0, 0, None, None, 0, None), heavy)
-    return by_seed(silos, told, group.train, group.noise, group.options, drawn, knobs.lr)
+    return by_seed(silos, broadcast, group.train, group.noise, group.options, drawn, knobs.lr)
 
 
-def _personal(job: Job, told, silos, options, sizes: tuple[int, int, int]):
+def _personal(job: Job, broadcast, silos, options, sizes: tuple[int, int, int]):
     """The model of each silo: leaves are [seeds, silos, settings, ...], of these sizes."""
     num_seeds, num_silos, num_settings = sizes
 
-    def of_run(silo, told, options):
-        return job.build(options).personal(silo, told)
+    def of_run(silo, broadcast, options):
+        return job.build(options).personal(silo, broadcast)
 
     # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
     by_setting = jax.vmap(of_run, axis_size=num_settings)
     by_silo = jax.vmap(by_setting, in_axes=(0, None, 0), axis_size=num_silos)
     by_seed = jax.vmap(by_silo, in_axes=(0, 0, None), axis_size=num_seeds)
-    return by_seed(silos, told, options)
+    return by_seed(silos, broadcast, options)
 
 
-def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
-    models = _personal(job, told, silos, group.options, (*group.number.shape, len(knobs.lr)))
+def _evaluate(job: Job, broadcast, silos, group: GroupData, knobs: Knobs) -> Array:
+    models = _personal(job, broadcast, silos, group.options, (*group.number.shape, len(knobs.lr)))
 
     def of_run(params, test: SiloRecords):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()

@@ -85,7 +85,7 @@ def _try_a_round(
         method = build(**options)
     schedule = _schedule_of(name, method, rounds, when)
 
-    def train(asked: int, given: Any, towards: Any, strength: Any) -> Any:
+    def train(number_of_pass: int, given: Any, towards: Any, strength: Any) -> Any:
         _check_same(name, "local", "the model that it trains", params, given)
         if towards is not None:
             _check_same(name, "local", "the model that it pulls towards", params, towards)
@@ -106,7 +106,7 @@ def _try_a_round(
         server, _ = begun(0)
         silos = [begun(place)[1] for place in range(_SILOS)]
     with _stage(name, "broadcast", when):
-        told = method.broadcast(server)
+        broadcast = method.broadcast(server)
     messages = []
     for place, silo in enumerate(silos):
         with _stage(name, "local", when):
@@ -116,7 +116,7 @@ def _try_a_round(
                 answers = Queries(
                     _plainly(name, answers.train), _plainly(name, answers.select), answers.noise
                 )
-            silos[place], message = method.local(silo, told, answers)
+            silos[place], message = method.local(silo, broadcast, answers)
         _check_same(name, "local", "the silo's state", silo, silos[place])
         _check_same(name, "local", "the message", message, message)
         messages.append(message)
@@ -135,7 +135,7 @@ def _try_a_round(
 def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
     """The query, refused to a function that JAX transforms."""
 
-    def asked(*args: Any, **kwargs: Any) -> Any:
+    def plain(*args: Any, **kwargs: Any) -> Any:
         # A question that no loop changes is let through: with one noise it has one answer.
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SilodpError(
@@ -145,7 +145,7 @@ def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
             )
         return ask(*args, **kwargs)
 
-    return asked
+    return plain
 
 
 def _check_same(name: str, function: str, what: str, before: Any, after: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import Regulariser
 from silodp.methods.base import Method
-from silodp.methods.server import SERVER_OPTIMISERS, Merging
+from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def merging(entry: MethodEntry) -> MethodEntry:
 
     def build(*, server_optimiser, server_momentum, server_lr, **options) -> Method:
         optimiser = SERVER_OPTIMISERS[server_optimiser](server_lr, server_momentum)
-        return entry.build(server=Merging(optimiser), **options)
+        return entry.build(server=ServerOptimiser(optimiser), **options)
 
     return replace(
         entry,

@@ -18,11 +18,13 @@ from silodp.methods.base import Method, add, choose, difference, weighted_mean
 from silodp.methods.clusters import CHOSEN, distinct_starts, merge_by_cluster, of_cluster
 from silodp.methods.fedavg import fedavg
 from silodp.methods.parting import alike
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 from silodp.privacy.mechanisms.queries import Schedule
 
 
-def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = AVERAGE) -> Method:
+def ifca(
+    rounds: int, clusters: int, select_fraction: float, server: ServerOptimiser = AVERAGE
+) -> Method:
     """Silos choose among cluster models, and train the one that they chose by FedAvg."""
     shared = fedavg(server)
     select_rounds = math.ceil(round(select_fraction * rounds, 9))
@@ -38,7 +40,7 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
         models = distinct_starts(start.params, start.key, clusters)
         heard = jax.tree.map(lambda w: jnp.zeros((start.silos, *w.shape)), start.params)
         chosen = jnp.zeros((start.silos, clusters))
-        return (jax.vmap(server.begin)(models), heard, jnp.int32(start.round), chosen), jnp.int32(0)
+        return (jax.vmap(server.init)(models), heard, jnp.int32(start.round), chosen), jnp.int32(0)
 
     def choose_and_train(choice, models, queries):
         choice = queries.select(models, otherwise=choice).astype(jnp.int32)

@@ -83,7 +83,7 @@ class Model(NamedTuple):
     own_loss: LossOfOne | None = None
 
     @property
-    def has_chances(self) -> bool:
+    def has_probabilities(self) -> bool:
         """Whether outputs are log-odds of classes: a support vector machine's are not."""
         return get_task(self.task).of_classes and self.loss is usual_loss(self.task)
 

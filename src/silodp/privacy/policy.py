@@ -98,7 +98,7 @@ class Policy:
         return epsilon, self.delta if self.lifetime_delta is None else self.lifetime_delta
 
     @property
-    def most(self) -> int | None:
+    def max_count(self) -> int | None:
         """How many records (or subjects) there may be, where their number is not public.
 
         The site declares it with `records`: twice as many. It is taken for granted, as what is

@@ -374,10 +374,10 @@ class RunSession:
           noise_multiplier: 0 for no privacy.
         """
         random = self.random(paid, seed, purpose)
-        held, means = len(silo.test), np.asarray(means, np.float64)
-        totals = means * held if held else np.zeros_like(means)
-        count, most = silo.public_test_count, silo.most_tested
-        return noisy_metric(totals, largest, count, most, noise_multiplier, random)
+        true_count, means = len(silo.test), np.asarray(means, np.float64)
+        totals = means * true_count if true_count else np.zeros_like(means)
+        counts = silo.public_test_count, silo.max_test_count
+        return noisy_metric(totals, largest, *counts, noise_multiplier, random)
 
     def replaces(self, name: str) -> None:
         """Closes a run of these silos that is to be begun anew, if it is open anywhere."""

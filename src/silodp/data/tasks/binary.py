@@ -75,11 +75,11 @@ class Binary(Classification):
         low, high = target.classes
         return [None if output == 0 else high if output > 0 else low for output in outputs]
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, 2]."""
         return np.stack([expit(-outputs), expit(outputs)], axis=1)
 
-    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
         """The two sigmoids side by side."""
         yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
         graph.add("Concat", no, yes, axis=1, name="probabilities")

@@ -84,11 +84,11 @@ class Multiclass(Classification):
         """The class's name."""
         return [target.classes[number] for number in outputs.argmax(axis=-1)]
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, classes]."""
         return softmax(outputs, axis=1)
 
-    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
         """Softmax over classes."""
         graph.add("Softmax", outputs, axis=1, name="probabilities")
 

@@ -154,7 +154,7 @@ class Task(ABC):
     def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
         """What a model says of each record, in the target's own units or words."""
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """The probability of each class [n, classes], of outputs that are log-odds."""
         raise NotImplementedError(f"A {self.name} task has no classes.")
 
@@ -164,7 +164,7 @@ class Task(ABC):
 
     @abstractmethod
     def onnx_results(
-        self, graph: Graph, outputs: str, target: "Target", has_chances: bool
+        self, graph: Graph, outputs: str, target: "Target", has_probabilities: bool
     ) -> list[GraphOutput]:
         """Adds to the graph what becomes of outputs [n, 1] or [n, classes]; says what it gives."""
 

@@ -55,6 +55,6 @@ def key_of(secret: bytes, *about: object) -> bytes:
     return hmac.digest(secret, " ".join(map(str, about)).encode(), "sha256")
 
 
-def pass_stream(key: bytes, number: int, asked: int, purpose: Purpose) -> Keystream:
-    """Of a training pass (or selection) of a round: `number` is the round, `asked` the pass."""
-    return Keystream(key, struct.pack("<QHH", number, asked, _NUMBER[purpose]))
+def pass_stream(key: bytes, number: int, number_of_pass: int, purpose: Purpose) -> Keystream:
+    """The bytes of a training pass, or selection, of the round of that number."""
+    return Keystream(key, struct.pack("<QHH", number, number_of_pass, _NUMBER[purpose]))

@@ -65,9 +65,9 @@ class SiloRecords(NamedTuple):
 
     features: Any  # a pytree of [rows, ...]
     y: Any  # [rows, ...]
-    records: Any  # how many of the rows are there; the rest is padding
-    count: Any  # n_k as far as it is public: rates are made from it
-    batch: Any  # expected batch size b_k
+    true_count: Any  # how many of the rows are there; the rest is padding
+    public_count: Any  # n_k as far as it is public: rates are made from it
+    expected_batch: Any  # b_k
     steps: Any  # steps of a pass
     threshold: Any  # see `sampling.threshold_of`
 
@@ -148,19 +148,19 @@ def guarded(
     selected = itertools.count(1)
 
     def train_once(params: Params, towards: Params | None = None, strength=0.0) -> Params:
-        if (asked := next(trained)) > schedule.train:
+        if (number_of_pass := next(trained)) > schedule.train:
             raise SilodpError(
-                f"The method asks for training pass {asked} of a round, but its schedule pays for "
-                f"{schedule.train}: correct the schedule, so that the noise covers it."
+                f"The method asks for training pass {number_of_pass} of a round, but its schedule "
+                f"pays for {schedule.train}: correct the schedule, so that the noise covers it."
             )
-        return train(asked - 1, params, towards, strength)
+        return train(number_of_pass - 1, params, towards, strength)
 
     def select_once(candidates: Params, otherwise: Array) -> Array:
-        if (asked := next(selected)) > min(1, schedule.select_rounds):
+        if (selections := next(selected)) > min(1, schedule.select_rounds):
             raise SilodpError(
-                f"The method asks for selection {asked} of a round, but its schedule pays for "
-                f"{asked - 1} (in {schedule.select_rounds} of its rounds): correct the schedule, "
-                "so that the noise covers it."
+                f"The method asks for selection {selections} of a round, but its schedule pays for "
+                f"{selections - 1} (in {schedule.select_rounds} of its rounds): correct the "
+                "schedule, so that the noise covers it."
             )
         paid = number < schedule.select_rounds
         return jax.lax.cond(paid, select, lambda _: otherwise, candidates)

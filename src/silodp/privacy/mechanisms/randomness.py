@@ -56,8 +56,10 @@ def pass_keys(
       trial: of a silo that tries several hyperparameters.
     """
     silo_keys = _hash(key[0], key[1], silos, number)
-    asked = jnp.arange(passes, dtype=jnp.uint32)
-    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(trial))
+    passes_of_round = jnp.arange(passes, dtype=jnp.uint32)
+    return _hash(
+        silo_keys[:, None, 0], silo_keys[:, None, 1], passes_of_round[None, :], jnp.uint32(trial)
+    )
 
 
 def selection_keys(key: Array, silos: Array, number: Array, trial: Array | int = 0) -> Array:

@@ -75,7 +75,7 @@ def select_privately(
       candidates: models along a leading axis.
       release: whether the choice is released; static.
     """
-    present = jnp.arange(silo.y.shape[0]) < silo.records
+    present = jnp.arange(silo.y.shape[0]) < silo.true_count
 
     def losses(params) -> Array:
         if not release:

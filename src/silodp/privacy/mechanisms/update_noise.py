@@ -34,7 +34,7 @@ def pass_noise(
       noise: its privacy.
       lr: the learning rate.
     """
-    deviation = noise.scale / silo.batch
+    deviation = noise.scale / silo.expected_batch
     private = noise.scale > 0
     length = _length(shape.steps)
     if optimiser == "adam":  # which divides by the size of the noise, and hides what batches add
@@ -42,11 +42,15 @@ def pass_noise(
         batches = jnp.zeros_like(deviation)
     else:
         reach = _of_steps(_unit_reaches(optimiser, length), silo.steps)
-        drawn = (1.0 - silo.batch / silo.count) / silo.batch if shape.draw != "shuffle" else 0.0
+        drawn = (
+            (1.0 - silo.expected_batch / silo.public_count) / silo.expected_batch
+            if shape.draw != "shuffle"
+            else 0.0
+        )
         batches = lr**2 * _of_steps(_unit_variances(optimiser, length), silo.steps) * drawn
     return PassNoise(
         variance=pass_variance(optimiser, shape.steps, silo.steps, lr, deviation),
-        sampling=jnp.where(private, lr * reach / jnp.sqrt(silo.count), 0.0),
+        sampling=jnp.where(private, lr * reach / jnp.sqrt(silo.public_count), 0.0),
         batches=jnp.where(private, batches, 0.0),
         clip=jnp.where(private, noise.clip, 0.0),
     )
