@@ -31,7 +31,7 @@ _QUANTILES = np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 0.5, 0.02)])
 
 
 class Flags(NamedTuple):
-    """Of each run, the part of its canaries that is flagged and in, and flagged and out."""
+    """The part of each run's canaries that is flagged and in, and flagged and out."""
 
     within: np.ndarray
     outside: np.ndarray
@@ -80,9 +80,9 @@ def noise_bound(
     """The plan's noise is at most so many times what it says, with that confidence.
 
     Args:
-      flags: of the runs that judge.
+      flags: flags of the runs that judge.
       epsilon: the point of the plan's curve that is bet against.
-      confidence: that the bound holds.
+      confidence: the confidence that the bound holds.
       delta_with: from a multiple of the plan's noise to its delta at that epsilon.
     """
     wanted = -math.log(1 - confidence)

@@ -53,7 +53,7 @@ class Canary(NamedTuple):
       x: features.
       y: label.
       opposite: the label with which its gradient points the other way.
-      starts: of a linear model [2, *parameters]: one from which the canary and the other records
+      starts: two linear models [2, *parameters]: one from which the canary and the other records
         pull in opposite directions, and one at which the canary's gradient has the other sign.
     """
 

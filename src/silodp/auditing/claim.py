@@ -66,7 +66,7 @@ def least_delta(
 def _composed(
     upper: np.ndarray, lower: np.ndarray, x: np.ndarray, steps: int, epsilon: float
 ) -> float:
-    """The same of one direction: losses log(upper / lower), drawn from `upper`."""
+    """`least_delta` in one direction: losses log(upper / lower), drawn from `upper`."""
     # Each cell of x counts with the lesser of its ends' densities and losses: from below.
     densities = np.exp(upper)
     chance = np.minimum(densities[1:], densities[:-1]) * (x[1] - x[0])

@@ -17,7 +17,7 @@ class Curve:
     """The curves of a plan; those that were asked for are kept.
 
     Attributes:
-      plan: of the audited silo.
+      plan: the audited silo's plan.
     """
 
     plan: SiloPlan

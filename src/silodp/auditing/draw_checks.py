@@ -109,7 +109,7 @@ def _groups(records: int, groups: int) -> np.ndarray:
 
 
 def _digits(plan: SiloPlan) -> int:
-    """As many steps as can be told apart: readings are rounded to the lattice in each step."""
+    """How many steps a reading tells apart: each step is rounded to the lattice."""
     largest = plan.expected_batch * plan.max_count / plan.public_count
     rounding = 2.0**-22 * (largest + 10 * math.sqrt(largest)) + 10 * _LITTLE
     fitting = int(math.log(_ROUNDED / rounding, _BASE)) + 1
@@ -212,7 +212,7 @@ def _rates(drawn: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Ch
 
 
 def _independence(drawn: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
-    """Of records, steps, rounds and trials."""
+    """Checks that records, steps, rounds and trials are drawn independently."""
     trials, rounds, steps, _ = drawn.shape
     rate = plan.expected_batch / plan.public_count
     seen = records_on > 0

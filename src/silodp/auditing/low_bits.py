@@ -37,7 +37,7 @@ def low_bit_checks(sums: np.ndarray, grain: float, sigma: float) -> list[Check]:
 
     Args:
       sums: released, of records that add nothing; in any shape.
-      grain: of which they are whole multiples.
+      grain: the number of which they are whole multiples.
       sigma: the noise's deviation.
     """
     cells = np.asarray(sums, float).ravel() / grain
@@ -108,7 +108,7 @@ def cell_log_odds(cells: np.ndarray, grain: float, sigma: float) -> np.ndarray:
 
     Args:
       cells: whole numbers of grains.
-      grain: of the lattice.
+      grain: grain of the lattice.
       sigma: the noise's deviation.
     """
     # Both signs are alike: cells are counted away from 0, which itself tells nothing.

@@ -56,10 +56,10 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
     """A method that starts every pass at the same model and keeps all answers.
 
     Args:
-      passes: in a round.
-      weights: of earlier steps, in each round; empty: passes start from the run's first model, and
-        nothing pulls.
-      lr: of the runs.
+      passes: number of passes in a round.
+      weights: weight of earlier steps, in each round; empty: passes start from the run's first
+        model, and nothing pulls.
+      lr: learning rate of the runs.
     """
 
     def build(rounds: int) -> Method:
@@ -109,11 +109,11 @@ def read_sums(
 
     Args:
       job: what is audited.
-      federations: of each trial, or one for all.
-      plans: of each silo.
-      seeds: of the trials.
-      rounds: of a trial.
-      passes: of a round.
+      federations: one for each trial, or one for all.
+      plans: the plan of each silo.
+      seeds: the seed of each trial.
+      rounds: number of rounds of a trial.
+      passes: number of passes of a round.
       weights: as for `probing`. Without them every plan must have passes of one step.
     """
     lr = TINY_LR if weights else HUGE_LR
@@ -149,7 +149,7 @@ def read_sums(
 
 
 def _at_once(federation: Federation, plans: Sequence[SiloPlan], kept: int, trials: int) -> int:
-    """As many trials as fit the memory that is allowed; each part is as long as the others."""
+    """How many trials fit the memory that is allowed; each part is as long as the others."""
     records = sum(silo.train.x.size for silo in federation.silos)
     drawn = sum(
         plan.steps * (plan.batch_capacity + federation.silos[0].train.x[0].size) for plan in plans

@@ -30,10 +30,10 @@ def statistics(
     """By name, each statistic [trials] of what was seen [trials, silos, passes].
 
     Args:
-      seen: of all silos.
-      plan: of the audited one.
-      place: of the audited one.
-      names: of all.
+      seen: what was seen of all silos.
+      plan: the audited silo's plan.
+      place: the audited silo's place.
+      names: names of all silos.
     """
     with np.errstate(all="ignore"):
         own = seen[:, place].astype(float)
@@ -56,7 +56,7 @@ def statistics(
 
 
 def likelihood_ratio(own: np.ndarray, plan: SiloPlan) -> np.ndarray:
-    """Of the two worlds, if the other records were perfectly known: no test is stronger then.
+    """The log-likelihood ratio of the two worlds, were all other records known: the strongest test.
 
     The canary is drawn in k of the steps of a pass, k being binomial.
     """

@@ -108,7 +108,7 @@ def _exponent(plan: SiloPlan, bad: int) -> float:
 
 
 def _chance(job: Job, plan: SiloPlan, exponent: float) -> float:
-    """That the worse of two is chosen."""
+    """The probability that the worse of two is chosen."""
     if job.select_mechanism == "exponential":
         return 1 / (1 + math.exp(exponent))
     return math.exp(-exponent) / 2

@@ -45,10 +45,10 @@ class Adversary:
 
     Attributes:
       job: what is trained.
-      plan: of the silo.
-      lr: of local training.
+      plan: the silo's plan.
+      lr: learning rate of local training.
       canary: features and label of the canary, as a batch of one, prepared for the model.
-      others: of all other units.
+      others: features and labels of all other units.
       starts: models to start from, if the model is linear (see `canary.Canary`).
     """
 

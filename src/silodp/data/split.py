@@ -75,7 +75,7 @@ TIME_SPLIT = (
 
 
 def authors_seed(seed: int) -> int:
-    """Of the authors' split number `seed`: their scripts start at 100, in steps of 1000.
+    """The seed of the authors' split number `seed`: their scripts start at 100, in steps of 1000.
 
     Far beyond the numbers that they used, it starts over, as no larger seed can be taken.
     """
@@ -217,11 +217,11 @@ def coin_split(
     Neither may be empty, unless `counted` is given: where a refusal would tell how coins fell.
 
     Args:
-      name: of the silo.
-      records: of the silo.
-      identities: of each record (or of its subject, where these are known); see `coins`.
+      name: name of the silo.
+      records: records of the silo.
+      identities: one for each record (or its subject, where these are known); see `coins`.
       test_fraction: share of the records (subjects, groups) that is expected to be for testing.
-      seed: of the coins.
+      seed: seed of the coins.
       density: share of the training records (subjects) that is expected to be used.
       groups: what is tossed for instead of records; a subject may then be on both sides. What it
         has for training is protected as one all the same.
@@ -259,7 +259,7 @@ def coin_split(
 def coin_thin(
     name: str, train: Records, test: Records, identities: Sequence[bytes], density: float, seed: int
 ) -> Parts:
-    """The same where training and test records are given, and the training records thinned."""
+    """`coin_split` where training and test records are given: thins the training records."""
     check_density(density)
     used = coins.toss(identities, density, "density", name, seed)
     if not used.any():
@@ -289,7 +289,7 @@ def split_silo(
     *,
     time: np.ndarray | None = None,
 ) -> Parts:
-    """The same by a draw over all records (subjects, where they are known), as in the paper.
+    """Splits by a draw over all records (subjects, where they are known), as in the paper.
 
     With `time`, of each record, the latest are for testing instead. A subject may then be on both
     sides: what it has for training is protected as one all the same.
@@ -331,12 +331,12 @@ def paper_split(
     """A silo of the paper's data: split as in the paper, or by coins if that is asked for.
 
     Args:
-      name: of the silo.
-      records: of the silo.
+      name: name of the silo.
+      records: records of the silo.
       test_fraction: share for testing.
-      seed: of coins.
-      paper_seed: of the paper's draw.
-      options: of which split and density matter here.
+      seed: seed of coins.
+      paper_seed: seed of the paper's draw.
+      options: the data options; split and density matter here.
       subjects: whom each record is about, where that is protected.
     """
     if options.split != "coin":

@@ -21,13 +21,13 @@ class Checkpoint(NamedTuple):
     """A run that is not finished.
 
     Attributes:
-      fingerprint: what was asked for; a run goes on only with the same.
+      fingerprint: digest of job, seeds, settings and records; a run goes on only with the same.
       chunk: which part of the runs was being trained.
       round: rounds done in that part.
       history: the metric at each evaluation, for each part so far: [evaluations, seeds, settings,
         silos].
-      state: of that part, as a flat list of arrays.
-      models: of the parts before, likewise, if they are kept.
+      state: state of that part, as a flat list of arrays.
+      models: models of the parts before, likewise, if they are kept.
       learned: what methods found out in the parts before, likewise.
       charge: the run's name in the silos' ledgers; empty without.
       secret: what its noise comes from, so that rounds which are done again are the same ones;

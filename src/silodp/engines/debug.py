@@ -1,4 +1,4 @@
-"""The same run, one silo after the other and without compiling: slow, and it says where it failed.
+"""Runs a job one silo after the other, without compiling: slow, and it says where it failed.
 
 It runs the same functions as the simulation on the same random words, without padding or grouping,
 so it is also a check on both.

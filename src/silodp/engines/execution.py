@@ -39,8 +39,8 @@ class Execution(NamedTuple):
     Attributes:
       rounds: at which the metric was evaluated.
       metrics: [evaluations, seeds, settings, silos].
-      models: of each setting, if asked for: a pytree with leading axes [seeds, silos].
-      learned: of each setting, what its method found out: leaves have a leading axis [seeds].
+      models: one for each setting, if kept: pytrees with leading axes [seeds, silos].
+      learned: what the method found out, for each setting: leaves have a leading axis [seeds].
       seconds: for compiling and for training.
     """
 
@@ -60,21 +60,21 @@ class _Kept:
     """A pytree of each finished part, with leading axes [seeds, settings].
 
     Attributes:
-      leaves: of each part, as a checkpoint keeps them.
+      leaves: the leaves of each part, as a checkpoint keeps them.
     """
 
     def __init__(self, leaves: Sequence[list[np.ndarray]]):
-        """Those of the parts that were finished before an interruption."""
+        """Starts with the parts that were finished before an interruption."""
         self.leaves = list(leaves)
         self._structure = jax.tree.structure(())
 
     def add(self, tree: Any) -> None:
-        """Of one part more; all have one structure."""
+        """Adds the tree of one part; all have one structure."""
         self._structure = jax.tree.structure(tree)
         self.leaves.append(checkpoint.flatten(tree))
 
     def joined(self, parts: list[_Part]) -> list[Any]:
-        """Of each setting, that of all seeds: leaves [seeds, ...]."""
+        """The tree of each setting, with all seeds: leaves [seeds, ...]."""
         # The last part is never finished before an interruption: the structure is known.
         by_setting: dict[int, dict[int, list[np.ndarray]]] = {}
         for part, leaves in zip(parts, self.leaves, strict=True):
@@ -296,7 +296,7 @@ def _train(
 
 
 def _mean_of_known(metric: np.ndarray, known: np.ndarray) -> float:
-    """Of [seeds, settings, silos], over the silos that have it [seeds, silos]; to be shown."""
+    """The mean to be shown of [seeds, settings, silos], over silos that have it [seeds, silos]."""
     values = metric[np.broadcast_to(known[:, None], metric.shape)]
     return float(values.mean()) if values.size else math.nan
 
@@ -356,7 +356,7 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
     # Settings of a release share nothing, and which silos are private is part of the program.
     at_most = MOST_TRIALS if job.pivot else 1 if job.release else MOST_SETTINGS
     max_settings = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
-    pivots = [0] if job.pivot else []  # trained in every part: it tells the trials what they hear
+    pivots = [0] if job.pivot else []  # trained in every part: trials need its broadcasts
     others = list(range(len(pivots), len(settings)))
     blocks = _blocks(len(others), _at_once(len(others), max_settings - len(pivots))) or [slice(0)]
     return [

@@ -103,7 +103,7 @@ def _cuts(plans: Sequence[SiloPlan], max_groups: int) -> list[tuple[int, int]]:
 
 
 def widest(settings: Sequence[Setting]) -> tuple[SiloPlan, ...]:
-    """Of each silo, the plan of the largest capacity: all settings must fit the compiled shape."""
+    """The plan of each silo with the largest capacity: all settings must fit the compiled shape."""
     return tuple(
         max(plans, key=lambda plan: plan.batch_capacity)
         for plans in zip(*(setting.plans for setting in settings), strict=True)
@@ -175,7 +175,7 @@ def group_data(
         return SiloRecords(
             features=features,
             y=y,
-            # Of each seed by itself: coins may give other numbers.
+            # They may differ between seeds: coins decide.
             true_count=np.array([[len(y) for _, y in row] for row in units], np.int32),
             public_count=of_each([plan.public_count for plan in plans], np.int32),
             expected_batch=of_each([plan.expected_batch for plan in plans], np.int32),

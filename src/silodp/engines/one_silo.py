@@ -1,6 +1,6 @@
 """One silo by itself: what a method may ask of it in a round, and its part in a run.
 
-The debug engine asks silo after silo so; a site has one silo, and compiles its part once.
+The debug engine goes through silos one by one; a site has one, and compiles its part once.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.session import PaidRounds
 
-# What a silo says that keeps the scale of its noise to itself.
+# What a silo says if it does not disclose the scale of its noise.
 UNDISCLOSED = PassNoise(float("inf"), 0.0, 0.0, 0.0)
 
 
@@ -65,7 +65,7 @@ class Drawn(NamedTuple):
 def drawn_from_key(
     job: Job, shape: PassShape, key: Array, place: Array | int, number: Array, trial: int = 0
 ) -> Drawn:
-    """Of an experiment: `key` is that of the run; other arguments as for `pass_keys`."""
+    """The randomness of an experiment: `key` is the run's; other arguments as for `pass_keys`."""
     here = jnp.asarray(place)[None]
     keys = pass_keys(key, here, number, job.schedule.train, trial)[0]
     select_key = selection_keys(key, here, number, trial)[0]
@@ -76,7 +76,7 @@ def drawn_from_key(
 
 
 def drawn_by_host(draws: RoundDraws) -> Drawn:
-    """Of a release: the silo's own part of what the host has drawn for the round."""
+    """The randomness of a release: the silo's part of what the host has drawn for the round."""
     return Drawn(
         lambda number_of_pass: jax.tree.map(lambda a: a[number_of_pass], draws.passes),
         lambda candidates: host_words(draws.select, candidates),
@@ -116,11 +116,11 @@ def queries_of(
 
     Args:
       job: what is run.
-      shape: of a training pass.
-      data: of the silo.
+      shape: shape of a training pass.
+      data: the silo's records and noise.
       lr: learning rate.
       drawn: what is random in the round.
-      number: of the round.
+      number: number of the round.
       discloses_noise: whether the method may know the scale of the noise.
     """
 
@@ -140,7 +140,7 @@ def queries_of(
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records; see `Job.measure`."""
     features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
-    zero = jnp.int32(0)  # what sampling needs is not asked
+    zero = jnp.int32(0)  # a metric draws no sample
     return job.measure(params, SiloRecords(features, y, jnp.int32(len(y)), *(zero,) * 4))
 
 
@@ -149,7 +149,7 @@ def message_like(job: Job, method: Method, state: Any, broadcast: Any) -> Any:
 
     def local(state: Any, broadcast: Any) -> Any:
         noise = PassNoise(*(jnp.float32(value) for value in UNDISCLOSED))
-        # Neither question is answered: a model is of the model's shape, a choice is a number.
+        # Shapes only: the answer to a training query has the model's shape, a choice is a number.
         queries = guarded(
             job.schedule,
             jnp.int32(0),
@@ -175,7 +175,7 @@ class OneSilo:
     """A silo's part in a run, round by round.
 
     Attributes:
-      method: as it is run here.
+      method: the method, with the silo's own options.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class OneSilo:
         return self._personal(state, broadcast)
 
     def metric(self, params: Any) -> float:
-        """Of a model, on the silo's test records; infinite if they have none."""
+        """The metric of a model on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):
             return float("inf")
         return float(metric_of(self._job, self._silo, params))

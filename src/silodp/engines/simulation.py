@@ -7,9 +7,8 @@ differs between settings is only scaled, and a step of all of them is one matrix
 Whatever a run does follows from its seed (of a release: and the secret) and setting alone: it gives
 the same numbers by itself and within a sweep. A release is trained a few rounds at a time, each
 with what the host has drawn for it. Settings of different trials have batches and noise of their
-own. If the job has a pivot, the first setting is a run as any other, and the others are what silos
-try by themselves
-meanwhile: they hear what the first one's server says, and send nothing.
+own. If the job has a pivot, the first setting is a run as any other, and the others are trials
+within the silos: they get the broadcasts of the first one's server, and send nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +42,7 @@ from silodp.privacy.mechanisms.release_draws import RoundDraws, SiloGroup, host_
 from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.session import PaidRounds
 
-# What the host may draw at once for a release, in bytes; and for so many rounds at most.
+# What the host may draw at once for a release: bytes, and rounds.
 _DRAWN_BYTES = 3.2e7
 _DRAWN_ROUNDS = 16
 # What a seed costs by itself (random words, gathering batches), in runs of a single setting.
@@ -241,7 +240,7 @@ class _HostDraws:
     """What is random in a release, of all seeds and settings.
 
     Attributes:
-      rounds: that are drawn at once; the program is compiled for so many.
+      rounds: number of rounds drawn at once; the program is compiled for so many.
     """
 
     def __init__(
@@ -279,7 +278,7 @@ class _HostDraws:
         ]
 
     def of_rounds(self, start: int, stop: int) -> tuple[RoundDraws, ...]:
-        """Of each group: leaves are [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
+        """Draws of each group: [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
 
         def of_round(number: int) -> list[RoundDraws]:
             drawn = [own.of_round(number) for own in self._draws]
@@ -393,7 +392,7 @@ def _advance(
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
             new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
             silos.append(new)
-            # Of trials, nothing leaves the silo.
+            # Trials send nothing: only settings with a server have messages.
             messages.append(jax.tree.map(lambda m: m[:, :, ::servers], message))
         joined = jax.tree.map(lambda *p: jnp.concatenate(p, axis=1)[:, order], *messages)
         merging = _of_servers(knobs, servers)
@@ -451,12 +450,12 @@ def _over(function: Callable, in_axes: tuple, one_by_one: bool) -> Callable:
 
 
 def _of_servers(knobs: Knobs, servers: int) -> Knobs:
-    """Of the settings that have a server: every so manieth."""
+    """Every n-th setting: those that own a server state."""
     return jax.tree.map(lambda a: a[::servers], knobs)
 
 
 def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
-    """What each run's silos are told: [seeds, settings, ...]."""
+    """The broadcast of each run: [seeds, settings, ...]."""
     return _of_each_server(job, lambda m: m.broadcast, server, knobs, num_seeds, servers)
 
 
@@ -566,7 +565,7 @@ def _personal(job: Job, broadcast, silos, options, sizes: tuple[int, int, int]):
     def of_run(silo, broadcast, options):
         return job.build(options).personal(silo, broadcast)
 
-    # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
+    # A silo's state or the broadcast may be empty: the sizes cannot always be inferred.
     by_setting = jax.vmap(of_run, axis_size=num_settings)
     by_silo = jax.vmap(by_setting, in_axes=(0, None, 0), axis_size=num_silos)
     by_seed = jax.vmap(by_silo, in_axes=(0, 0, None), axis_size=num_seeds)

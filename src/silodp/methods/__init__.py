@@ -127,7 +127,7 @@ def get_method(name: str) -> MethodEntry:
 
 
 def _found(request: str, name: str) -> MethodEntry:
-    """The method of that name, which is (a part of) what was asked for."""
+    """The method of that name, which is (a part of) the request."""
     if name in METHODS:
         return METHODS[name]
     found = announced()

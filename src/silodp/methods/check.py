@@ -40,11 +40,11 @@ def check_method(
     """Refuses a method that asks for more than it pays for, or that no engine could run.
 
     Args:
-      name: of the method.
+      name: name of the method.
       build: the options, by name -> the method.
       options: those that may differ between the runs of a sweep.
       model: what is trained.
-      rounds: of communication.
+      rounds: number of communication rounds.
     """
     _try_a_round(name, build, model, rounds, _PLAIN, options)
     numbers = {option: jnp.float32(value) for option, value in options.items()}
@@ -173,13 +173,13 @@ def _check_learned(name: str, learned: Any) -> None:
 
 
 def _kinds(tree: Any) -> list[str]:
-    """Of all leaves, such as ['w'] float32[4]."""
+    """What each leaf is, such as ['w'] float32[4]."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [f"{jax.tree_util.keystr(path)} {_kind(leaf)}".strip() for path, leaf in leaves]
 
 
 def _kind(leaf: Any) -> str:
-    """Such as float32[4]."""
+    """Dtype and shape, such as float32[4]."""
     try:
         return f"{jnp.result_type(leaf).name}{list(np.shape(leaf))}"
     except TypeError:

@@ -61,7 +61,7 @@ class MethodEntry:
 
     @property
     def option_names(self) -> tuple[str, ...]:
-        """Of the run options that it takes."""
+        """The names of the run options that it takes."""
         return (*self.options, *self.fixed)
 
     def traced_values(self, values: Mapping[str, Any]) -> dict[str, float]:

@@ -47,11 +47,11 @@ class CalibrationRequest:
     """One silo's budget, and what it will be asked.
 
     Attributes:
-      event_of: from a noise multiplier to the event of everything that the silo will be asked.
+      event_of: noise multiplier -> the event of everything that the silo will be asked.
         Parts whose price is fixed (selections, statistics) may stand beside those with this noise.
       epsilon: the budget; infinity asks for no privacy.
       delta: the chance with which the bound may fail.
-      label: whose budget it is, for error messages.
+      label: the owner of the budget, for error messages.
       relation: which data sets are neighbours.
     """
 

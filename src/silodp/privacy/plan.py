@@ -112,24 +112,24 @@ class SiloPlan:
       max_count: how many may be there, which is public.
       expected_batch: b_k, and what noisy sums are divided by.
       clip: largest norm of what one record (or subject) adds to a sum.
-      epochs: of one training pass.
-      steps: of one training pass.
+      epochs: epochs of one training pass.
+      steps: steps of one training pass.
       schedule: what the method asks.
       side: what is asked besides.
       draw: how batches are drawn.
       batch_capacity: slots that a drawn batch needs.
-      sampling_rate: that the accountant charges for.
+      sampling_rate: the rate that the accountant charges for.
       noise_multiplier: noise on the clipped sum, in units of the clip; 0 without privacy.
-      select_epsilon: of one selection; 0 if none is asked for.
+      select_epsilon: epsilon of one selection; 0 if the method makes none.
       statistics_noise: noise multiplier of the mean and variance; 0 if not asked or not private.
-      metric_noise: of one release of the test metric; likewise.
+      metric_noise: noise multiplier of one release of the test metric; likewise.
       tuning: what is tried besides, if hyperparameters are tuned.
-      score_noise: of one trial's score; 0 if the records that it comes from are public.
+      score_noise: noise multiplier of one trial's score; 0 if its records are public.
       most_trials: more are not made; that they would be is part of `overflow`.
       epsilon: spent, never above the policy; infinite without privacy.
-      delta: of the policy.
+      delta: delta of the policy.
       overflow: the chance that any draw of the run does not fit (its slots, or `most_trials`).
-      accountant: that proves epsilon.
+      accountant: the accountant that proves epsilon.
       unproven: reasons why epsilon is not proven for what a release does; empty if it is.
       release: whether noise is secret and exact (see `lattice`). If not, the run is an experiment:
         it tells what a release would be worth, and protects nobody.
@@ -177,7 +177,7 @@ class SiloPlan:
 
     @property
     def total_steps(self) -> int:
-        """Of all training passes of the run."""
+        """Steps of all training passes of the run."""
         return self.steps * self.schedule.train * self.schedule.rounds
 
     @property
@@ -268,13 +268,13 @@ def make_plans(
     """The plan of each silo: the method's schedule, with noise calibrated to the silo's policy.
 
     Args:
-      silos: names.
+      silos: names of the silos.
       true_counts: how many records (or subjects) each has.
-      policies: of each.
+      policies: the policy of each.
       schedule: what the method asks of every silo.
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
-      expected: of each silo, what may be told of that number where it is a secret; None: itself.
+      expected: what is public of each count where it is a secret; None: the count itself.
       side: what is asked besides training.
       tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).

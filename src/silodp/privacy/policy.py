@@ -32,7 +32,7 @@ class Policy:
       delta: chance with which that bound may fail.
       lifetime_epsilon: at most this over everything that is ever charged to the silo's ledger; by
         default as much as for one run.
-      lifetime_delta: of the same; by default as for one run.
+      lifetime_delta: delta of the lifetime; by default as for one run.
       lifetime_filter: what decides whether a run fits the lifetime; fixed for good when the ledger
         is opened. "renyi" takes every run, "gaussian" only Gaussian mechanisms on all records and
         selections, more tightly.

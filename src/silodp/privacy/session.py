@@ -53,8 +53,8 @@ class RunLedgers(NamedTuple):
     """The ledgers that a run is charged to, and what it may take of each.
 
     Attributes:
-      directory: of the ledgers.
-      reservations: of each ledger, by its name.
+      directory: the folder of the ledgers.
+      reservations: the reservation in each ledger, by its name.
       allowances: likewise.
       strictest: whether a stricter allowance that is in force holds on (see `reserve_all`).
     """
@@ -65,20 +65,20 @@ class RunLedgers(NamedTuple):
     strictest: bool = False
 
     def to_source(self, name: str) -> "RunLedgers":
-        """The same of a single silo, charged to the ledger of its records, which others use too."""
+        """The ledgers of a single silo, charged to that of its records, which others use too."""
         ((silo, reservation),) = self.reservations.items()
         allowances = {name: self.allowances[silo]}
         return RunLedgers(self.directory, {name: reservation}, allowances, True)
 
     def marked(self, **about: Any) -> "RunLedgers":
-        """The same, with more that the reservations say of themselves."""
+        """These ledgers, with reservations that say more of themselves."""
         reservations = {
             name: replace(one, about=one.about | about) for name, one in self.reservations.items()
         }
         return self._replace(reservations=reservations)
 
     def in_blocks(self, blocks: int) -> "RunLedgers":
-        """The same, charged in so many blocks, but for what can only be charged whole."""
+        """These ledgers, charged in so many blocks, but for what can only be charged whole."""
         reservations = {
             name: one if one.blocks == 1 else replace(one, blocks=blocks)
             for name, one in self.reservations.items()
@@ -129,7 +129,7 @@ class SiloSession:
 
     Attributes:
       silo: the name of its ledger.
-      rounds: of the run.
+      rounds: number of rounds of the run.
       state: see above.
       charged: stretches of rounds (first, last) that are charged, in their order; rounds that a
         site missed lie between them.
@@ -197,20 +197,20 @@ class RunSession:
     """The sessions of all silos of a run, which reserve, charge and close together.
 
     Attributes:
-      name: of the run, in the ledgers.
-      silos: the session of each.
+      name: the run's name in the ledgers.
+      silos: the session of each silo.
     """
 
     def __init__(
         self, ledgers: RunLedgers | None, silos: Sequence[str], rounds: int, name: str = ""
     ):
-        """Of a run that is not reserved yet; `reserve` or `resume` comes next.
+        """The session of a run that is not reserved yet; `reserve` or `resume` comes next.
 
         Args:
-          ledgers: that are charged; None for an experiment, or a release that no ledger counts.
+          ledgers: the ledgers to charge; None for experiments, and releases that none counts.
           silos: names of the silos, where there are no ledgers to name them.
-          rounds: of the run.
-          name: of the run in the ledgers; else a new one.
+          rounds: number of rounds of the run.
+          name: the run's name in the ledgers; empty: a new one.
         """
         self._ledgers, self._secret = ledgers, b""
         self._looked = time.monotonic()  # when it was last seen to be open
@@ -366,9 +366,9 @@ class RunSession:
 
         Args:
           paid: the rounds that the release belongs to.
-          seed: of the run.
+          seed: seed of the run.
           purpose: what the noise is for; no two releases of a run share one.
-          silo: whose test records the means are over.
+          silo: the silo whose test records the means are over.
           means: exact; of no record, NaN, and then noise is all that is released.
           largest: score of a record.
           noise_multiplier: 0 for no privacy.

@@ -27,7 +27,7 @@ class Simulation:
 
     Attributes:
       centres: w_k, [trials, silos].
-      sums: of each silo's clipped records, [trials, silos].
+      sums: sum of each silo's clipped records, [trials, silos].
       noise: standard normal, [trials, silos].
       records: n_k, [silos].
     """
@@ -101,7 +101,7 @@ def best_lambda(means: np.ndarray, centres: np.ndarray) -> float:
 
 
 def _products(means: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the errors of a silo's own mean and of the mean of all: squares and product, by trial.
+    """Squares and product of the errors of a silo's own mean and of the mean of all, by trial.
 
     w_k(lambda) lies between the two, so that its squared error, for any lambda, is made of these.
     """

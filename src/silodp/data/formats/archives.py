@@ -37,8 +37,8 @@ class _Member(NamedTuple):
     """A file in an archive.
 
     Attributes:
-      path: as the archive names it.
-      size: as the archive announces it, in bytes.
+      path: its path in the archive.
+      size: the size that the archive announces, in bytes.
       refused: why it may not be unpacked; empty if it may.
       open: its content.
     """
@@ -66,8 +66,8 @@ def download_members(
     Args:
       archive: is deleted afterwards.
       wanted: by where each shall lie.
-      downloading: is told of bytes received.
-      unpacking: is told of bytes of the archive that were gone through.
+      downloading: called with the bytes received.
+      unpacking: called with the bytes of the archive that were gone through.
       timeout: seconds without an answer.
     """
     folder = next(iter(wanted)).parent

@@ -27,7 +27,7 @@ class StoredTable(NamedTuple):
     """Columns of a table.
 
     Attributes:
-      names: of all its columns.
+      names: names of all its columns.
       frame: those that were asked for, as far as they are there; each value as it is stored.
       torn: rows that were left out, because they have more values than the table has columns.
     """

@@ -26,7 +26,7 @@ TASKS: dict[TaskName, Task] = {
     name: import_module(f"{__name__}.{name}").TASK for name in get_args(TaskName)
 }
 USUAL_TASK: TaskName = "regression"
-"""Of data that do not say what is to be learned of them."""
+"""The task of data that do not say what is to be learned of them."""
 USUAL_OF_IMAGES: TaskName = "multiclass"
 
 

@@ -50,7 +50,7 @@ class Multiclass(Classification):
             )
 
     def num_classes_of(self, classes: int) -> int:
-        """As many."""
+        """The number of classes itself."""
         return classes
 
     def fits_classes(self, classes: int) -> bool:

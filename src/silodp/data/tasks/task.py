@@ -53,8 +53,8 @@ class Task(ABC):
       select_score: what selections go by unless asked otherwise.
       of_classes: whether labels stand for the classes of a list.
       is_scaled: whether a target's range is scaled to 0..1 before it is learned.
-      label_dtype: of labels, as models take them.
-      label_shape: of one record's label.
+      label_dtype: dtype of labels, as models take them.
+      label_shape: shape of one record's label.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
     """
 
@@ -143,7 +143,7 @@ class Task(ABC):
     # --- a model's outputs
 
     def output_shape(self, num_classes: int) -> tuple[int, ...]:
-        """Of a model's output for one record: () is a single number."""
+        """The shape of a model's output for one record: () is a single number."""
         return ()
 
     def right(self, outputs: Any, y: Any) -> Any:

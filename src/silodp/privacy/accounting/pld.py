@@ -53,7 +53,7 @@ def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
 
 
 def _epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
-    """Of one choice."""
+    """The epsilon of one choice."""
     merged = merge_unsampled(steps)
     left = delta - _lost(merged)
     if not merged:

@@ -61,7 +61,7 @@ class Step(ABC):
         return math.inf
 
     def repeated(self, times: int) -> "Step":
-        """The same mechanism, asked so often."""
+        """This mechanism, asked `times` times."""
         fields: Any = self
         return replace(fields, repeats=times)
 
@@ -74,7 +74,7 @@ class Step(ABC):
 
     @property
     def alternatives(self) -> "tuple[tuple[Step, ...], ...]":
-        """Those of which a record takes part in one only, if it is made so."""
+        """The lists of steps of which a record takes part in one only, if it is made so."""
         return ()
 
     # By privacy loss distributions

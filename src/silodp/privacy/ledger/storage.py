@@ -56,7 +56,7 @@ class Ledger:
     """What a ledger says, its chain checked.
 
     Attributes:
-      silo: whose it is.
+      silo: the name of its silo.
       relation: under which everything in it is counted.
       unit: for which everything in it is counted.
       entries: from the first, which opened it.

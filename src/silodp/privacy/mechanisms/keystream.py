@@ -38,15 +38,15 @@ class Keystream:
         return Cipher(algorithms.ChaCha20(self._key, bytes(4) + self._nonce), None).encryptor()
 
     def read(self, count: int) -> bytes:
-        """So many further bytes."""
+        """The next `count` bytes."""
         return self._cipher.update(bytes(count)) if count else b""
 
     def bytes_of(self, count: int) -> np.ndarray:
-        """So many further bytes, as uint8."""
+        """The next `count` bytes, as uint8."""
         return np.frombuffer(self.read(count), np.uint8)
 
     def words(self, count: int) -> np.ndarray:
-        """So many further words, as uint64."""
+        """The next `count` words, as uint64."""
         return np.frombuffer(self.read(8 * count), np.uint64)
 
 

@@ -33,7 +33,7 @@ def coins(
     """Which records are drawn, in each of several runs: bool [n] of each.
 
     Args:
-      thresholds: of each run, uint64 [n] of its coins.
+      thresholds: for each run, the thresholds of its coins, uint64 [n].
       first: where first bytes come from, of each run.
       refined: where the other bytes come from.
     """

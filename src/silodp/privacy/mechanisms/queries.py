@@ -28,7 +28,7 @@ class Schedule:
     """What a method will ask of every silo over a whole run.
 
     Attributes:
-      rounds: of communication.
+      rounds: number of communication rounds.
       train: private training passes (local epochs of DP-SGD) in each round.
       select_rounds: the first so many rounds each ask for one private selection among candidates.
 
@@ -85,7 +85,7 @@ class PassNoise(NamedTuple):
     """How uncertain a training pass is. It follows from the plan and says nothing about a record.
 
     Attributes:
-      variance: that noise alone gives each entry of what the pass returns; 0 without privacy.
+      variance: what noise alone gives each entry of what the pass returns; 0 without privacy.
       sampling: the deviation that the silo's records give it, being one sample of many, if the
         gradients of records have a deviation of 1; likewise.
       batches: the variance that drawing batches gives it, if they have a variance of 1; 0 also
@@ -139,10 +139,10 @@ def guarded(
 
     Args:
       schedule: what is paid for.
-      number: of the round, from 0; may be traced.
+      number: number of the round, from 0; may be traced.
       train: number of the pass within the round, params, towards, strength -> params.
       select: candidates -> number.
-      noise: of a training pass; see `update_noise.pass_noise`.
+      noise: how uncertain a training pass is; see `update_noise.pass_noise`.
     """
     trained = itertools.count(1)
     selected = itertools.count(1)

@@ -79,14 +79,14 @@ class ReleaseDraws:
         """The draws of these runs.
 
         Args:
-          secret: of the runs, 32 bytes.
-          seeds: of the runs.
-          trial: of a silo that tries several hyperparameters.
-          plans: of all silos.
-          true_counts: of each run, how many records (or subjects) each silo has for training.
-          lattices: of the silos; a deviation of 0 is no noise.
+          secret: the runs' secret, 32 bytes.
+          seeds: the seed of each run.
+          trial: number of the trial, where a silo tries several hyperparameters.
+          plans: the plan of each silo.
+          true_counts: training records (or subjects) of each silo, in each run; secret.
+          lattices: the lattice of each silo; a deviation of 0 is no noise.
           parameters: numbers in the model.
-          groups: as the engine holds the silos.
+          groups: the groups in which the engine holds the silos.
         """
         self._run_keys = [key_of(secret, "release", seed, trial) for seed in seeds]
         self._keys = self._run_keys
@@ -125,7 +125,7 @@ class ReleaseDraws:
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
 
     def of_round(self, number: int, given: bytes = b"") -> list[RoundDraws]:
-        """Of each group, in the round of that number: leaves are [seeds, silos, ...].
+        """The draws of each group in the round of that number: leaves are [seeds, silos, ...].
 
         What the round starts from may be `given`, as a digest: then another start has other draws,
         and no noise is ever used for two questions.
@@ -148,11 +148,11 @@ class ReleaseDraws:
         return drawn
 
     def _streams(self, number: int, number_of_pass: int, purpose: Purpose) -> list[Keystream]:
-        """Of each seed."""
+        """The stream of each seed."""
         return [pass_stream(key, number, number_of_pass, purpose) for key in self._keys]
 
     def _words(self, number: int, number_of_pass: int, purpose: Purpose, count: int) -> np.ndarray:
-        """So many words for each seed, uint64, one after the other."""
+        """`count` words for each seed, uint64, one seed after the other."""
         streams = self._streams(number, number_of_pass, purpose)
         return np.concatenate([stream.words(count) for stream in streams])
 
@@ -168,7 +168,7 @@ class ReleaseDraws:
         return list(zip(self._samples(number, number_of_pass), noises, strict=True))
 
     def _samples(self, number: int, number_of_pass: int) -> list[np.ndarray]:
-        """Of each group, which records are drawn in each step, or their numbers: see `_empty`."""
+        """Which records of each group are drawn in each step, or their numbers: see `_empty`."""
         streams = self._streams(number, number_of_pass, "sample")
         refined = self._streams(number, number_of_pass, "sample refined")
         tossed = coins(self._thresholds, streams, refined)
@@ -223,7 +223,7 @@ class ReleaseDraws:
         return flags.reshape(len(streams), plan.steps, true_count)
 
     def _noise(self, number: int, number_of_pass: int) -> np.ndarray:
-        """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
+        """Noise in grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
         count, seeds = len(self._deviations), len(self._keys)
         refined = self._streams(number, number_of_pass, "noise refined")
         drawn = rounded_gaussian(

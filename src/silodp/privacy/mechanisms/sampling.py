@@ -125,7 +125,7 @@ def draw_batches(
       true_count: how many of the silo's rows are records; the rest is padding.
       public_count: n_k as far as it is public: with the batch it sets the rate of "gaps".
       expected_batch: the expected (for "shuffle": exact) batch size, as a whole number.
-      threshold: of `threshold_of(rate)`; used by "every".
+      threshold: what `threshold_of(rate)` gives; used by "every".
     """
     if draw == "every":
         mask = (words <= threshold) & (jnp.arange(batch_capacity) < true_count)

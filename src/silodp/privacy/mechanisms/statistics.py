@@ -103,7 +103,7 @@ def noisy_metric(
     one: 2^-21 of `max_count` records' scores pays for both.
 
     Args:
-      totals: of the scores, each from 0 to `largest`.
+      totals: totals of the scores, each from 0 to `largest`.
       largest: score of a record.
       public_count: test records as far as it is public: to divide by how many there really are
         would tell it.

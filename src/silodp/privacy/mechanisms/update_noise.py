@@ -28,8 +28,8 @@ def pass_noise(
     batches change is new in each.
 
     Args:
-      optimiser: of the pass, which begins anew in each; static.
-      shape: of the pass; static.
+      optimiser: the optimiser of the pass, which begins anew in each; static.
+      shape: shape of the pass; static.
       silo: its public numbers.
       noise: its privacy.
       lr: the learning rate.
@@ -71,11 +71,11 @@ def pass_variance(
     divides by that too, so that this is an upper estimate.
 
     Args:
-      optimiser: of the pass, which begins anew in each; static.
-      most_steps: that any silo takes; static.
-      steps: that this silo takes.
+      optimiser: the optimiser of the pass, which begins anew in each; static.
+      most_steps: the most steps that any silo takes; static.
+      steps: number of steps that this silo takes.
       lr: the learning rate.
-      deviation: of the noise in one step's gradient; 0 without privacy.
+      deviation: standard deviation of the noise in one step's gradient; 0 without privacy.
     """
     unit = _of_steps(_unit_variances(optimiser, _length(most_steps)), steps)
     size = jnp.where(deviation > 0, 1.0, 0.0) if optimiser == "adam" else deviation**2
@@ -83,7 +83,7 @@ def pass_variance(
 
 
 def _length(most_steps: int) -> int:
-    """Of tables: few lengths, since each is compiled."""
+    """The length of a table for so many steps: few lengths, since each is compiled."""
     return max(_SHORTEST, 1 << (most_steps - 1).bit_length())
 
 
