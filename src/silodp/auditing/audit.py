@@ -296,12 +296,12 @@ def _attacked(
         def progress(part: float) -> None:
             reporter.trained(done + int(part * trials), 2 * trials, math.nan)
 
-        seen = run_trials(job, world, settings, seeds, progress)
-        seen = in_units_of_noise(seen, plans, lr)
+        readings = run_trials(job, world, settings, seeds, progress)
+        readings = in_units_of_noise(readings, plans, lr)
         return {
             f"{STRATEGIES[strategy]}: {name}": values
             for number, strategy in enumerate(adversary.strategies)
-            for name, values in statistics(seen[:, :, number], plan, place, names).items()
+            for name, values in statistics(readings[:, :, number], plan, place, names).items()
         }
 
     names = worlds.present.names

@@ -65,8 +65,8 @@ def won(flags: Flags, epsilon: float, delta: float) -> float:
 
 def epsilon_bound(flags: Flags, delta: float, confidence: float) -> float:
     """Epsilon is at least this, with that confidence: every smaller one of a grid is refuted."""
-    wanted, bound = -math.log(1 - confidence), 0.0
-    while bound < _LARGEST and won(flags, bound, delta) >= wanted:
+    least_gain, bound = -math.log(1 - confidence), 0.0
+    while bound < _LARGEST and won(flags, bound, delta) >= least_gain:
         bound += _CLOSE
     return max(0.0, bound - _CLOSE)
 
@@ -85,11 +85,11 @@ def noise_bound(
       confidence: the confidence that the bound holds.
       delta_with: from a multiple of the plan's noise to its delta at that epsilon.
     """
-    wanted = -math.log(1 - confidence)
+    least_gain = -math.log(1 - confidence)
     allowed, broken = -4.0, 4.0
     while broken - allowed > _CLOSE / 2:
         middle = (allowed + broken) / 2
-        if won(flags, epsilon, delta_with(math.exp(middle))) >= wanted:
+        if won(flags, epsilon, delta_with(math.exp(middle))) >= least_gain:
             broken = middle
         else:
             allowed = middle

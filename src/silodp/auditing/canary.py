@@ -123,8 +123,10 @@ def _make_canary(
     norm: float | None,
 ) -> Canary:
     of_classes = get_task(federation.task).of_classes
-    wanted = norm or (CLASSIFIER_NORM * max(clip, 1.0) if of_classes else REGRESSION_NORM)
-    x = wanted * (_least_used(others.x) if model.linear else _checkered(federation.input_shape))
+    target_norm = norm or (CLASSIFIER_NORM * max(clip, 1.0) if of_classes else REGRESSION_NORM)
+    x = target_norm * (
+        _least_used(others.x) if model.linear else _checkered(federation.input_shape)
+    )
     if federation.feature_bound is not None:
         # As long as declared bounds allow.
         x *= min(1.0, federation.feature_bound / np.abs(x).max())
@@ -138,23 +140,23 @@ def _make_canary(
     # What follows is about outputs: a weight vector along the canary moves its output most.
     row = np.append(x.ravel(), 1.0).astype(float)
     fit = _fit(others, federation)
-    said = row @ fit
+    fitted = row @ fit
     length = np.linalg.norm(row)
     moves = plan.noise_multiplier * np.sqrt(plan.steps) * REACH + plan.steps
     reach = moves * lr * clip / plan.expected_batch * length  # of the canary's output in a pass
     if not of_classes:
         whole = PULL * clip * plan.public_count / plan.expected_batch
-        pulled = whole / max(_weight_along(others.x, x), whole) * length
+        pull = whole / max(_weight_along(others.x, x), whole) * length
         wrong = max(ABOVE_CLIP * clip / length, reach)
-        y, outputs = said + pulled + wrong, (said + pulled, said + pulled + 2 * wrong)
-        opposite = said + pulled - wrong
+        y, outputs = fitted + pull + wrong, (fitted + pull, fitted + pull + 2 * wrong)
+        opposite = fitted + pull - wrong
     else:
         y, opposite = rarest, usual
-        away = np.where(np.arange(federation.num_classes) == y, -1.0, 0.0) if said.ndim else -y
+        away = np.where(np.arange(federation.num_classes) == y, -1.0, 0.0) if fitted.ndim else -y
         # Its opposite must be wrong from the same model: then both are undecided.
         wrong = 0.0 if plan.relation == "replace-one" else WRONG_BY + reach
         outputs = (wrong * away, wrong * away)
-    starts = [fit + np.multiply.outer(row, output - said) / length**2 for output in outputs]
+    starts = [fit + np.multiply.outer(row, output - fitted) / length**2 for output in outputs]
     return Canary(x, float(y), float(opposite), np.stack(starts).astype(np.float32))
 
 

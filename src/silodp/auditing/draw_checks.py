@@ -117,21 +117,21 @@ def _digits(plan: SiloPlan) -> int:
 
 
 def _decoded(
-    shown: np.ndarray, plan: SiloPlan, digits: int, alone: bool
+    readings: np.ndarray, plan: SiloPlan, digits: int, alone: bool
 ) -> tuple[list[Check], np.ndarray]:
     """What was drawn [trials, rounds, steps, parameters] in the last steps, the last one first."""
     # Of earlier steps less than a third of a unit is left, if each record counts at most once.
-    value = np.nan_to_num(shown, nan=-1.0, posinf=-1.0, neginf=-1.0) * _BASE ** (digits - 1)
+    value = np.nan_to_num(readings, nan=-1.0, posinf=-1.0, neginf=-1.0) * _BASE ** (digits - 1)
     whole = np.floor(value + 1 / 3)
-    left = value - whole
+    rest = value - whole
     hidden = 1 < digits < plan.steps
-    strange = np.abs(left - 1 / 6) - 1 / 6 if hidden else np.abs(left)
+    strange = np.abs(rest - 1 / 6) - 1 / 6 if hidden else np.abs(rest)
     parts = [whole // _BASE ** (digits - 1 - digit) for digit in range(digits)]
     later = [b - _BASE * a for a, b in pairwise(parts)]
     drawn = np.stack([parts[0], *later], axis=2)
     once = not alone or bool(np.all((drawn == 0) | (drawn == 1)))
     close = bool(np.max(strange) <= _CLOSE)
-    furthest = float(np.max(np.abs(shown))) if alone else float(np.max(np.abs(left)))
+    furthest = float(np.max(np.abs(readings))) if alone else float(np.max(np.abs(rest)))
     check = exactly(
         "a drawn record adds one clip, once",
         once and close and bool(np.min(whole) >= 0),
@@ -141,11 +141,11 @@ def _decoded(
     return [check], drawn
 
 
-def _totals(shown: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
+def _totals(readings: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
     """Over all steps of a pass [trials, rounds, parameters]."""
-    shown = np.nan_to_num(shown, nan=-1.0, posinf=-1.0, neginf=-1.0)
-    whole = np.round(shown)
-    off = np.max(np.abs(shown - whole))
+    readings = np.nan_to_num(readings, nan=-1.0, posinf=-1.0, neginf=-1.0)
+    whole = np.round(readings)
+    off = np.max(np.abs(readings - whole))
     checks = [
         exactly(
             "a pass adds whole records",
@@ -264,29 +264,32 @@ def _sums_of_records(unit: np.ndarray, rate: float, records_on: np.ndarray) -> C
     )
 
 
-def _noise_of_batches(shown: np.ndarray) -> Check:
+def _noise_of_batches(readings: np.ndarray) -> Check:
     """Is the noise of a pass [trials, rounds, parameters] independent of which records are drawn?
 
     Whoever can tell from the noise who was drawn has no amplification by sampling. What is left
     beside whole records is noise: for given batches it is normal, and so are the scores of its
     sizes, so that the chances of correlations are exact however rarely a record is drawn.
     """
-    shown = np.nan_to_num(shown, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, shown.shape[-1]).T
-    counts = np.round(shown)
-    noise = shown - counts
+    readings = (
+        np.nan_to_num(readings, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, readings.shape[-1]).T
+    )
+    counts = np.round(readings)
+    noise = readings - counts
     noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-300)
     # P(|Z| <= |z|) as a normal score; the least and largest numbers are no nearer to 0 and 1.
     scores = special.ndtri(np.clip(special.erf(np.abs(noise) / np.sqrt(2)), 1e-16, 1 - 1e-16))
     signed, sizes = (_across(kind, counts) for kind in (noise, scores))
     # A record's own parameter shows, besides noise, by how little its clipping misses the clip.
     np.fill_diagonal(signed, 0.0)
-    found = np.stack([signed, sizes])
-    worst, p = strangest(of_correlation(found, shown.shape[1]))
+    strengths = np.stack([signed, sizes])
+    worst, p = strangest(of_correlation(strengths, readings.shape[1]))
     parameter, record = divmod(worst % signed.size, len(counts))
     return Check(
         "noise is independent of batches",
-        f"correlation {found.ravel()[worst]:.3g} (parameter {parameter + 1}, record {record + 1})",
-        f"0 within {1 / np.sqrt(shown.shape[1]):.2g}",
+        f"correlation {strengths.ravel()[worst]:.3g} "
+        f"(parameter {parameter + 1}, record {record + 1})",
+        f"0 within {1 / np.sqrt(readings.shape[1]):.2g}",
         p,
     )
 

@@ -74,9 +74,9 @@ def guess_canaries(job: Job, plan: SiloPlan, seeds: range, most_runs: int) -> Gu
     probe = linear_job(job, canaries)
     sums = read_sums(probe, federations, [plan], seeds[:runs], rounds, passes, (1.0,) * rounds)
     # In units of the noise of one step; [runs, canaries, passes of the run].
-    seen = np.moveaxis(sums[:, 0, :, :, :canaries], -1, 1).reshape(runs, canaries, -1)
-    seen = np.nan_to_num(seen / plan.noise_multiplier, nan=1e9, posinf=1e9, neginf=-1e9)
-    scores = likelihood_ratio(seen.reshape(runs * canaries, -1), plan)
+    readings = np.moveaxis(sums[:, 0, :, :, :canaries], -1, 1).reshape(runs, canaries, -1)
+    readings = np.nan_to_num(readings / plan.noise_multiplier, nan=1e9, posinf=1e9, neginf=-1e9)
+    scores = likelihood_ratio(readings.reshape(runs * canaries, -1), plan)
     return Guessed(scores.reshape(runs, canaries), inside)
 
 

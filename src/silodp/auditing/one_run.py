@@ -94,10 +94,10 @@ def _inverse(epsilons: np.ndarray, deltas: np.ndarray) -> Callable[[float], floa
     for factor, delta in zip(np.exp(epsilons), deltas, strict=True):
         there, not_there = (grid - delta) / factor, 1 - delta - factor * (1 - grid)
         values = np.maximum(values, np.maximum(there, not_there))
-    known, least = grid.tolist(), values.tolist()
+    points, least = grid.tolist(), values.tolist()
 
     def rounded(y: float) -> float:
-        place = bisect_right(known, y) - 1
+        place = bisect_right(points, y) - 1
         return least[place] if place >= 0 else 0.0
 
     return rounded

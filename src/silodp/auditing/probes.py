@@ -76,13 +76,13 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
             if weights:
                 strengths = jnp.asarray([(1.0 - weight) / lr for weight in weights], jnp.float32)
                 pull = (first, strengths[number])
-            heard = []
+            moves = []
             for _ in range(passes):
                 answer = queries.train(first, *pull)
                 moved = jax.tree.map(lambda a, b: (a - b).ravel(), first, answer)
-                heard.append(jnp.concatenate(jax.tree.leaves(moved)))
-            kept = answers.at[number].set(jnp.stack(heard))
-            return (first, _Probed(number + 1, kept)), ()
+                moves.append(jnp.concatenate(jax.tree.leaves(moved)))
+            all_answers = answers.at[number].set(jnp.stack(moves))
+            return (first, _Probed(number + 1, all_answers)), ()
 
         return Method(
             schedule=lambda rounds: Schedule(rounds, train=passes),

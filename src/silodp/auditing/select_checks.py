@@ -96,8 +96,8 @@ def check_selections(
 
 def _worse(plan: SiloPlan) -> int:
     """How many records tell the two candidates apart."""
-    wanted = _GAP * 2 * plan.public_count / (plan.select_epsilon * max(1, plan.public_count - 1))
-    return int(np.clip(round(wanted), 1, plan.true_count))
+    count = _GAP * 2 * plan.public_count / (plan.select_epsilon * max(1, plan.public_count - 1))
+    return int(np.clip(round(count), 1, plan.true_count))
 
 
 def _exponent(plan: SiloPlan, bad: int) -> float:

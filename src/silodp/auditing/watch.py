@@ -117,7 +117,7 @@ def watched(entry: MethodEntry, adversary: Adversary) -> MethodEntry:
         def local(silo: Watched, broadcast, queries: Queries):
             listening = _Listening(queries, adversary, strategy, silo.round * passes)
             own, message = method.local(silo.own, broadcast, listening)  # type: ignore[arg-type]
-            row = jnp.zeros(passes).at[: len(listening.heard)].set(jnp.stack(listening.heard))
+            row = jnp.zeros(passes).at[: len(listening.readings)].set(jnp.stack(listening.readings))
             return Watched(own, silo.round + 1, silo.seen.at[silo.round].set(row)), message
 
         def personal(silo: Watched, broadcast):
@@ -134,13 +134,13 @@ class _Listening:
     def __init__(self, queries: Queries, adversary: Adversary, strategy: Array, first: Array):
         self._queries, self._adversary = queries, adversary
         self._strategy, self._first = strategy, first
-        self.heard: list[Array] = []
+        self.readings: list[Array] = []
         self.select: Callable[..., Array] = queries.select
         self.noise = queries.noise
 
     def train(self, params: Params, towards: Params | None = None, strength=0.0) -> Params:
         adversary = self._adversary
-        start = adversary.start(params, self._strategy, self._first + len(self.heard))
+        start = adversary.start(params, self._strategy, self._first + len(self.readings))
         trained = self._queries.train(start, towards, strength)
 
         # Without records and noise, the regulariser alone would lead here.
@@ -151,7 +151,7 @@ class _Listening:
             expected = add(expected, adversary.pull_of_others(start))
         gradient = adversary.gradient(start)
         along = _inner(difference(expected, trained), gradient)
-        self.heard.append(along / jnp.sqrt(_inner(gradient, gradient)))
+        self.readings.append(along / jnp.sqrt(_inner(gradient, gradient)))
         # The method goes on as if the pass had started where it asked for.
         return jax.tree.map(lambda t, s, p: t - kept * (s - p), trained, start, params)
 

@@ -63,12 +63,12 @@ def _coins(identities: Sequence[bytes], purpose: str, silo: str, seed: int) -> n
     words = f"{len(purpose)} {purpose} {seed} {silo}".encode("utf-8", "surrogatepass")
     keyed = hashlib.blake2b(key=hashlib.blake2b(words, digest_size=32).digest(), digest_size=8)
 
-    def fallen(identity: bytes) -> bytes:
+    def coin_of(identity: bytes) -> bytes:
         coin = keyed.copy()
         coin.update(identity)
         return coin.digest()
 
-    return np.frombuffer(b"".join(map(fallen, identities)), ">u8").astype(np.uint64)
+    return np.frombuffer(b"".join(map(coin_of, identities)), ">u8").astype(np.uint64)
 
 
 def of_texts(texts: Iterable[str]) -> list[bytes]:

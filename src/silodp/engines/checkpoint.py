@@ -125,8 +125,8 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Forgets the checkpoint, and what a killed process left half-written."""
         (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        for left in self.folder.glob(f".{CHECKPOINT_FILE}.*"):
-            left.unlink(missing_ok=True)
+        for leftover in self.folder.glob(f".{CHECKPOINT_FILE}.*"):
+            leftover.unlink(missing_ok=True)
 
 
 def load(folder: Path) -> Checkpoint | None:

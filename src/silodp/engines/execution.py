@@ -166,9 +166,9 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        known = job.metric.where_known(federations[part.seeds])
+        has_metric = job.metric.where_known(federations[part.seeds])
         state = _train(
-            *(simulation, known, number, len(parts), rounds, at, histories),
+            *(simulation, has_metric, number, len(parts), rounds, at, histories),
             *(place, session, reporter, shown),
         )
         metrics[:, part.seeds, part.settings] = histories[number]
@@ -237,7 +237,7 @@ def fingerprint(
 
 def _train(
     simulation: Simulation,
-    known: np.ndarray,
+    has_metric: np.ndarray,
     number: int,
     parts: int,
     rounds: list[int],
@@ -281,7 +281,7 @@ def _train(
                 done = stop
                 if done == evaluation:
                     evaluations.append(metric)
-                    latest = _mean_of_known(metric, known)
+                    latest = _mean_of_known(metric, has_metric)
                 shown.report(reporter, number * rounds[-1] + done, total, latest)
                 if interrupts.requested():
                     raise KeyboardInterrupt
@@ -295,9 +295,9 @@ def _train(
     return state
 
 
-def _mean_of_known(metric: np.ndarray, known: np.ndarray) -> float:
+def _mean_of_known(metric: np.ndarray, has_metric: np.ndarray) -> float:
     """The mean to be shown of [seeds, settings, silos], over silos that have it [seeds, silos]."""
-    values = metric[np.broadcast_to(known[:, None], metric.shape)]
+    values = metric[np.broadcast_to(has_metric[:, None], metric.shape)]
     return float(values.mean()) if values.size else math.nan
 
 
@@ -315,14 +315,14 @@ def _debug(
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
-    known = job.metric.where_known(federations)
+    has_metric = job.metric.where_known(federations)
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     for number, (s, r) in enumerate(runs):
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
             metrics[rounds.index(done), s, r] = metric
             so_far, total = number * job.rounds + done, len(runs) * job.rounds
-            latest = _mean_of_known(metric[None, None], known[s : s + 1])
+            latest = _mean_of_known(metric[None, None], has_metric[s : s + 1])
             shown.report(reporter, so_far, total, latest)
 
         kept[r].append(

@@ -225,10 +225,10 @@ class Simulation:
     def learned(self, state: State) -> dict[str, Any]:
         """What each run's method found out: leaves are [seeds, settings, ...]."""
         _, knobs, keys, _ = self._fixed
-        found = _of_each_server(
+        by_run = _of_each_server(
             self._job, lambda m: m.learned, state.server, knobs, len(keys), self._servers
         )
-        return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], found)
+        return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], by_run)
 
     def _in_order(self, by_group: Array) -> np.ndarray:
         """[seeds, silos by group, settings, ...] -> [seeds, settings, silos, ...]."""
@@ -477,8 +477,10 @@ def _of_each_server(
 
     own = _of_servers(knobs, servers)
     by_setting = jax.vmap(of_run, axis_size=len(own.lr))
-    given = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
-    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), given) if servers > 1 else given
+    by_server = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
+    if servers == 1:
+        return by_server
+    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), by_server)
 
 
 def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):

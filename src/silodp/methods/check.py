@@ -98,13 +98,13 @@ def _try_a_round(
         _check_same(name, "local", "the models that it selects from", params, first)
         return jnp.int32(0)
 
-    def begun(place: int) -> tuple[Any, Any]:
+    def first_states(place: int) -> tuple[Any, Any]:
         start = Start(params, jax.random.key_data(key), jnp.int32(place), _SILOS)
         return method.init(start)
 
     with _stage(name, "init", when):
-        server, _ = begun(0)
-        silos = [begun(place)[1] for place in range(_SILOS)]
+        server, _ = first_states(0)
+        silos = [first_states(place)[1] for place in range(_SILOS)]
     with _stage(name, "broadcast", when):
         broadcast = method.broadcast(server)
     messages = []

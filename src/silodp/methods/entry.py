@@ -70,8 +70,8 @@ class MethodEntry:
 
     def fixed_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The other options."""
-        given = read_method_options(values["method_options"])
-        for name in given:
+        own_options = read_method_options(values["method_options"])
+        for name in own_options:
             if name not in self.own:
                 known = f"use {one_of(name, self.own)}" if self.own else "leave it out"
                 raise SilodpError(
@@ -79,7 +79,7 @@ class MethodEntry:
                     f"{known}."
                 )
         fixed = {name: self._value(values, name) for name in self.fixed}
-        return fixed | dict(self.own) | given
+        return fixed | dict(self.own) | own_options
 
     def _value(self, values: Mapping[str, Any], name: str) -> Any:
         if name not in values:

@@ -64,12 +64,14 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
 
     def merge(server, messages, weights):
         how, choosing, states = server
-        sent, sent_then = messages
-        still, later = how.round < select_rounds, how.round + 1
-        frozen = choose(still, ifca.merge(choosing, sent, weights), choosing)
-        begun = begin_in_each(how, later, frozen)
-        merged = merge_by_cluster(then.merge, states, sent_then, sent["chosen"], weights)
-        return how._replace(round=later), frozen, choose(still, begun, merged)
+        ifca_messages, messages_then = messages
+        choosing_goes_on, later = how.round < select_rounds, how.round + 1
+        frozen = choose(choosing_goes_on, ifca.merge(choosing, ifca_messages, weights), choosing)
+        restart = begin_in_each(how, later, frozen)
+        merged = merge_by_cluster(
+            then.merge, states, messages_then, ifca_messages["chosen"], weights
+        )
+        return how._replace(round=later), frozen, choose(choosing_goes_on, restart, merged)
 
     def personal(silo, sent):
         _, choice, own = silo

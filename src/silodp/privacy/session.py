@@ -113,8 +113,8 @@ class PaidRounds:
 
 def give_back(directory: Path, silo: str, run: str, reason: str) -> None:
     """Closes a run that was reserved and never began, in one ledger."""
-    known = run_of(directory, silo, run)
-    if known is not None and known.state == "reserved":
+    standing = run_of(directory, silo, run)
+    if standing is not None and standing.state == "reserved":
         close_all(directory, [silo], run, reason)
 
 
@@ -258,15 +258,15 @@ class RunSession:
         for silo in self.silos:
             charged = [(PREPARATION, done)] if done > 0 else []
             if self._ledgers is not None:
-                known = run_of(self._ledgers.directory, silo.silo, self.name)
-                if known is None:
+                standing = run_of(self._ledgers.directory, silo.silo, self.name)
+                if standing is None:
                     raise SilodpError(
                         f"Silo {silo.silo!r} has nothing reserved for run {self.name!r}: put its "
                         "ledger back, or start anew."
                     )
-                if known.closed is not None:
-                    raise _run_closed(silo.silo, self.name, known.closed)
-                charged = [(block.first, block.last) for block in known.blocks]
+                if standing.closed is not None:
+                    raise _run_closed(silo.silo, self.name, standing.closed)
+                charged = [(block.first, block.last) for block in standing.blocks]
             silo.to("reserved")
             for block in charged:
                 silo.to("charged", block)
@@ -299,9 +299,9 @@ class RunSession:
             head = head_of(self._ledgers.directory, silo.silo)
             if head is not None and self._open_at.get(silo.silo) == head:
                 continue  # nothing was written since it was found open
-            known = run_of(self._ledgers.directory, silo.silo, self.name)
-            if known is None or known.closed is not None:
-                reason = "its ledger is gone" if known is None else str(known.closed)
+            standing = run_of(self._ledgers.directory, silo.silo, self.name)
+            if standing is None or standing.closed is not None:
+                reason = "its ledger is gone" if standing is None else str(standing.closed)
                 raise _run_closed(silo.silo, self.name, reason)
             if head is not None:
                 self._open_at[silo.silo] = head

@@ -32,8 +32,8 @@ USUAL_OF_IMAGES: TaskName = "multiclass"
 
 def get_task(name: str) -> Task:
     """The task of that name."""
-    for known, task in TASKS.items():
-        if name == known:
+    for own_name, task in TASKS.items():
+        if name == own_name:
             return task
     raise SilodpError(f"Task {name!r} is unknown: choose one of {', '.join(TASKS)}.")
 

@@ -17,8 +17,8 @@ METRICS: dict[MetricName, Metric] = {
 
 def get_metric(name: str) -> Metric:
     """The metric of that name."""
-    for known, metric in METRICS.items():
-        if name == known:
+    for own_name, metric in METRICS.items():
+        if name == own_name:
             return metric
     raise SilodpError(f"Metric {name!r} is unknown: use {one_of(name, METRICS)}.")
 

@@ -208,8 +208,8 @@ def close_everywhere(directory: Path, silos: Collection[str], run: str, reason: 
     """Closes the run in those of the ledgers in which it is open; returns their silos."""
     holding = []
     for silo in silos:
-        known = run_of(directory, silo, run)
-        if known is not None and known.closed is None:
+        standing = run_of(directory, silo, run)
+        if standing is not None and standing.closed is None:
             holding.append(silo)
     if not holding:
         raise SilodpError(

@@ -170,9 +170,9 @@ def head_of(directory: Path, silo: str) -> str | None:
 
 def check_head(ledger: Ledger, head: str) -> Entry:
     """The entry that has this hash, which was noted elsewhere; refused if there is none."""
-    wanted = head.strip().lower()
+    digest = head.strip().lower()
     for entry in ledger.entries:
-        if entry.hash == wanted:
+        if entry.hash == digest:
             return entry
     raise SilodpError(
         f"Silo {ledger.silo!r}: none of its {len(ledger.entries)} entries has the hash {head!r}: "

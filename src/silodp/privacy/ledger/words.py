@@ -71,9 +71,9 @@ def _about(body: Mapping[str, Any]) -> str:
 
 def about_in_words(about: Mapping[str, Any]) -> str:
     """What was charged for."""
-    said = about.get("summary")
-    if isinstance(said, str) and said:
-        return said
+    summary = about.get("summary")
+    if isinstance(summary, str) and summary:
+        return summary
     return ", ".join(f"{name} {_value(value)}" for name, value in about.items())
 
 

@@ -75,8 +75,8 @@ class DrawnCounts:
         counts = np.searchsorted(self._high, words, side="left")
         ties = np.searchsorted(self._high, words, side="right")
         for place in np.flatnonzero(counts != ties):
-            tied = self._low[counts[place] : ties[place]]
-            counts[place] += np.searchsorted(tied, refined.words(1)[0], side="right")
+            low_halves = self._low[counts[place] : ties[place]]
+            counts[place] += np.searchsorted(low_halves, refined.words(1)[0], side="right")
         return counts
 
 

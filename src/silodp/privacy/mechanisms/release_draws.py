@@ -124,13 +124,15 @@ class ReleaseDraws:
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
 
-    def of_round(self, number: int, given: bytes = b"") -> list[RoundDraws]:
+    def of_round(self, number: int, start_digest: bytes = b"") -> list[RoundDraws]:
         """The draws of each group in the round of that number: leaves are [seeds, silos, ...].
 
-        What the round starts from may be `given`, as a digest: then another start has other draws,
-        and no noise is ever used for two questions.
+        With a `start_digest` of what the round starts from, another start has other draws: no noise
+        is ever used for two questions.
         """
-        self._keys = [key_of(key, given.hex()) if given else key for key in self._run_keys]
+        self._keys = [
+            key_of(key, start_digest.hex()) if start_digest else key for key in self._run_keys
+        ]
         schedule = self._plans[0].schedule
         passes = [self._pass(number, number_of_pass) for number_of_pass in range(schedule.train)]
         # Nothing is handed to the program that it never reads: it would be most of what is handed.
@@ -171,11 +173,11 @@ class ReleaseDraws:
         """Which records of each group are drawn in each step, or their numbers: see `_empty`."""
         streams = self._streams(number, number_of_pass, "sample")
         refined = self._streams(number, number_of_pass, "sample refined")
-        tossed = coins(self._thresholds, streams, refined)
+        flips = coins(self._thresholds, streams, refined)
         padded = [_empty(len(self._keys), group) for group in self._groups]
         for own, seeds in self._alike.items():
             ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, own, strict=True)])
-            parts = np.split(np.stack([tossed[seed] for seed in seeds]), ends[:-1], axis=1)
+            parts = np.split(np.stack([flips[seed] for seed in seeds]), ends[:-1], axis=1)
             both = [(streams[seed], refined[seed]) for seed in seeds]
             drawn = [
                 self._drawn(place, count, part, both)
@@ -191,12 +193,12 @@ class ReleaseDraws:
         self,
         place: int,
         true_count: int,
-        tossed: np.ndarray,
+        flips: np.ndarray,
         streams: Sequence[tuple[Keystream, Keystream]],
     ) -> np.ndarray:
         """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
 
-        `tossed` are its coins [seeds, steps * true_count], none where all records are in each
+        `flips` are its coins [seeds, steps * true_count], none where all records are in each
         batch; `streams` are those of each seed, and for further bits.
         """
         plan = self._plans[place]
@@ -219,7 +221,7 @@ class ReleaseDraws:
                     for own, more in streams
                 ]
             )
-        flags = tossed if tossed.size else np.ones((len(streams), plan.steps * true_count), bool)
+        flags = flips if flips.size else np.ones((len(streams), plan.steps * true_count), bool)
         return flags.reshape(len(streams), plan.steps, true_count)
 
     def _noise(self, number: int, number_of_pass: int) -> np.ndarray:
