@@ -14,7 +14,7 @@ _POINTS = 200
 
 @dataclass(frozen=True)
 class Curve:
-    """The curves of a plan; those that were asked for are kept.
+    """The curves of a plan; each is worked out once.
 
     Attributes:
       plan: the audited silo's plan.

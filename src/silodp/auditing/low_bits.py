@@ -1,4 +1,4 @@
-"""Do the low bits of released sums tell anything? On arrays of sums, with nothing of the engine.
+"""Do the low bits of released sums show anything? On arrays of sums, with nothing of the engine.
 
 A release is a whole number of grains: the records' sum, plus noise that is a Gaussian rounded to
 whole grains. Its low bits are then as good as fair coins, whatever the sum (the chances of the
@@ -111,7 +111,7 @@ def cell_log_odds(cells: np.ndarray, grain: float, sigma: float) -> np.ndarray:
       grain: grain of the lattice.
       sigma: the noise's deviation.
     """
-    # Both signs are alike: cells are counted away from 0, which itself tells nothing.
+    # Both signs are alike: cells are counted away from 0, whose own odds are even.
     sizes = np.maximum(np.abs(np.asarray(cells, float)), 1.0)
     first, last = (_first_sum(sizes + more, grain, sigma) for more in (0.0, 1.0))
     spacing = np.spacing(_number(first)).astype(float)

@@ -93,7 +93,7 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
             personal=lambda silo, _: silo[0],
         )
 
-    return MethodEntry("reads off noisy sums", "as many passes as it is told", build)
+    return MethodEntry("reads off noisy sums", "the passes that it is built with", build)
 
 
 def read_sums(

@@ -95,7 +95,7 @@ def check_selections(
 
 
 def _worse(plan: SiloPlan) -> int:
-    """How many records tell the two candidates apart."""
+    """How many records have another loss under the second candidate."""
     count = _GAP * 2 * plan.public_count / (plan.select_epsilon * max(1, plan.public_count - 1))
     return int(np.clip(round(count), 1, plan.true_count))
 

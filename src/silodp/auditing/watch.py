@@ -152,7 +152,7 @@ class _Listening:
         gradient = adversary.gradient(start)
         along = _inner(difference(expected, trained), gradient)
         self.readings.append(along / jnp.sqrt(_inner(gradient, gradient)))
-        # The method goes on as if the pass had started where it asked for.
+        # The method goes on as if the pass had started from the model that it gave.
         return jax.tree.map(lambda t, s, p: t - kept * (s - p), trained, start, params)
 
 

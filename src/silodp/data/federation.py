@@ -130,7 +130,7 @@ class Federation:
       task: regression, binary or multiclass.
       num_classes: 0 unless the task is multiclass. Public: the class list is not learned
         from the records.
-      uncovered: what was released about the records before any query was asked, in words (such as
+      uncovered: what was released about the records before any query, in words (such as
         standardising by training statistics). It is repeated in every result, because no epsilon
         covers it.
       declared: the kinds of public knowledge that loading made use of: what a feature may hold (its

@@ -60,7 +60,7 @@ class CheckpointFolder:
         self._found = None if overwrite else load(folder)
         self.replaced = ""  # the name, in the silos' ledgers, of the run that is overwritten
         if overwrite:
-            with contextlib.suppress(SilodpError):  # a damaged one cannot tell
+            with contextlib.suppress(SilodpError):  # a damaged one has no name to replace
                 before = load(folder)
                 self.replaced = before.charge if before is not None else ""
         if self._found is not None and not resume:

@@ -1,4 +1,4 @@
-"""What an engine is asked to do: a job, and the settings in which its runs differ."""
+"""What an engine does: a job, and the settings in which its runs differ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

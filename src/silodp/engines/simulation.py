@@ -178,7 +178,7 @@ class Simulation:
     ) -> tuple[State, np.ndarray]:
         """Trains rounds that are paid for; also gives the test metric [seeds, settings, silos].
 
-        The metric is NaN where a model is not finite, and everywhere if it is not asked for; it is
+        The metric is NaN where a model is not finite, and everywhere without `evaluate`; it is
         infinite where test records have none. The memory of the given state is used for the new
         one: do not use it again.
         """
@@ -196,7 +196,7 @@ class Simulation:
                 np.int32(last),
                 np.bool(evaluate and last == stop),
             )
-        assert metric is not None, "no round was asked for"
+        assert metric is not None, "there are no rounds to train"
         return state, self._in_order(metric)
 
     def _drawn(self, start: int, stop: int) -> Any:

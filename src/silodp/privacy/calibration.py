@@ -66,7 +66,7 @@ class CalibrationRequest:
 class Calibration:
     """The noise that meets a budget, and what it really costs (at most the budget).
 
-    `accountant` is the one that proves it, "pld" or "rdp"; empty where no privacy was asked for.
+    `accountant` is the one that proves it, "pld" or "rdp"; empty without privacy.
     """
 
     noise_multiplier: float

@@ -86,8 +86,8 @@ class SideQueries:
     Attributes:
       select_share: what one selection takes, if the method asks for any.
       select_mechanism: how it is made.
-      statistics_share: for the mean and variance that features are standardised with; 0: not asked.
-      metric_share: for all releases of the test metric together; 0: not asked.
+      statistics_share: for the mean and variance that features are standardised with; 0: none.
+      metric_share: for all releases of the test metric together; 0: none.
       evaluated: rounds after which the metric is released.
     """
 
@@ -115,13 +115,13 @@ class SiloPlan:
       epochs: epochs of one training pass.
       steps: steps of one training pass.
       schedule: what the method asks.
-      side: what is asked besides.
+      side: the queries besides those of the method.
       draw: how batches are drawn.
       batch_capacity: slots that a drawn batch needs.
       sampling_rate: the rate that the accountant charges for.
       noise_multiplier: noise on the clipped sum, in units of the clip; 0 without privacy.
       select_epsilon: epsilon of one selection; 0 if the method makes none.
-      statistics_noise: noise multiplier of the mean and variance; 0 if not asked or not private.
+      statistics_noise: noise multiplier of the mean and variance; 0 if none, or not private.
       metric_noise: noise multiplier of one release of the test metric; likewise.
       tuning: what is tried besides, if hyperparameters are tuned.
       score_noise: noise multiplier of one trial's score; 0 if its records are public.
@@ -132,7 +132,7 @@ class SiloPlan:
       accountant: the accountant that proves epsilon.
       unproven: reasons why epsilon is not proven for what a release does; empty if it is.
       release: whether noise is secret and exact (see `lattice`). If not, the run is an experiment:
-        it tells what a release would be worth, and protects nobody.
+        it shows what a release would be worth, and protects nobody.
     """
 
     silo: str
@@ -208,7 +208,7 @@ class SiloPlan:
         }
 
     def event_of(self, first: int, last: int) -> DpEvent:
-        """All that is asked in rounds first..last (the last one not included)."""
+        """The event of rounds first..last (the last one not included)."""
         return ComposedDpEvent(list(self.queries(first, last).values()))
 
     def queries(self, first: int = PREPARATION, last: int | None = None) -> dict[str, DpEvent]:
@@ -238,7 +238,7 @@ class SiloPlan:
         return events
 
     def _of_method(self, first: int, last: int, noise_multiplier: float) -> dict[str, DpEvent]:
-        """What one run of the method asks over these rounds."""
+        """The events of one run of the method over these rounds, by kind of query."""
         steps = self.steps * self.schedule.train * max(0, last - first)
         events: dict[str, DpEvent] = {}
         if steps:
@@ -275,7 +275,7 @@ def make_plans(
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
       expected: what is public of each count where it is a secret; None: the count itself.
-      side: what is asked besides training.
+      side: the queries besides those of the method.
       tuning: what is tried, if hyperparameters are tuned.
       heavy: whether the model is one whose steps are dear (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
@@ -323,7 +323,7 @@ def _with_score_noise(
 ) -> list[SiloPlan]:
     """The drafts with noise on scores that takes nearly all of epsilon.
 
-    The records that scores come from are not trained on, so that nothing else is asked of them.
+    The records that scores come from are not trained on, so that no other query is about them.
     """
     requests = [
         CalibrationRequest(

@@ -313,7 +313,7 @@ class RunSession:
         """
         if not PREPARATION <= first < last <= self._rounds + 1:
             raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
-        # A block that is charged says itself whether the run was closed; within one, it is asked.
+        # Charging a block finds a run that was closed; within a block its ledger is looked at.
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self.check_open()
         behind: dict[tuple[int, int], list[SiloSession]] = {}

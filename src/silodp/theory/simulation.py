@@ -20,7 +20,7 @@ MOST_IN_ALL = 2_000_000_000
 
 @dataclass(frozen=True)
 class Simulation:
-    """Many trials of the set-up; what is released follows from the noise that is asked for.
+    """Many trials of the set-up; what is released follows from the noise that is added.
 
     Noises of different size thus meet the same records and the same luck, and what differs between
     two errors is the noise alone.

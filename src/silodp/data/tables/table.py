@@ -324,7 +324,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
 
 
 def _parts(table: Table, name: str, test_fraction: float, seed: int, options: DataOptions) -> Parts:
-    """The silo's parts: by coins, unless the paper's way or a cut by time was asked for."""
+    """The silo's parts: by coins, unless the paper's way or a cut by time is an option."""
     records, time = table.records[name], table.times.get(name)
     if options.split == "paper" or time is not None:
         return split_silo(name, records, test_fraction, seed, options.density, time=time)
@@ -371,7 +371,7 @@ def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
 
 
 def _check_roles(where: object, options: DataOptions) -> None:
-    """Refuses a column that is asked to be two things, and a split by two things."""
+    """Refuses a column that options use for two things, and a split by two things."""
     for one, other in combinations(("silo_column", "target", *NO_FEATURES), 2):
         column = getattr(options, one)
         if column is not None and column == getattr(options, other):

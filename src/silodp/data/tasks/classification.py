@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Classification(Task):
-    """A class of a list to predict. The list is public, or taken from the records and told so."""
+    """A class of a list to predict. The list is public, or taken from the records (see results)."""
 
     lr = 0.1
     metric = "accuracy"

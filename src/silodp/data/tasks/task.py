@@ -47,10 +47,10 @@ class Task(ABC):
       name: what options, results and cards call it.
       model: the usual model.
       lr: the learning rate to begin with, where nothing is known of the data.
-      metric: what is measured unless another metric is asked for.
+      metric: what is measured unless options name another metric.
       public: the kind of public knowledge that bounds its labels.
       schema_key: what a schema's [target] calls that knowledge.
-      select_score: what selections go by unless asked otherwise.
+      select_score: what selections go by unless options say otherwise.
       of_classes: whether labels stand for the classes of a list.
       is_scaled: whether a target's range is scaled to 0..1 before it is learned.
       label_dtype: dtype of labels, as models take them.
@@ -86,7 +86,7 @@ class Task(ABC):
         return "numbers"
 
     def is_one_sided(self, y: np.ndarray) -> bool:
-        """Whether a model would have nothing to tell apart by these labels."""
+        """Whether these labels are all of one class, so that there is nothing to learn."""
         return False
 
     # --- classes; a task of numbers has none

@@ -10,7 +10,7 @@ from silodp.models.metrics.metric import MeanMetric
 
 
 class Accuracy(MeanMetric):
-    """A share, and so told in percent; gains are in points."""
+    """The share of records that are classified rightly, in percent; gains are in points."""
 
     name = "accuracy"
     tasks = ("binary", "multiclass")
@@ -25,7 +25,7 @@ class Accuracy(MeanMetric):
         return task.right(outputs, y).astype(jnp.float32)
 
     def largest(self, bound: float) -> float:
-        """1, whatever was asked."""
+        """1, whatever the bound that was given."""
         return 1.0
 
     def finite_text(self, value: float) -> str:

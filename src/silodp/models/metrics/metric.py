@@ -157,7 +157,7 @@ class MeanMetric(Metric):
         """What each record adds to the mean, [n]: at least 0, and from the record alone."""
 
     def largest(self, bound: float) -> float:
-        """The most that a record's share counts where it is bounded, as asked (--metric-bound)."""
+        """The most that a record's share counts where --metric-bound bounds it."""
         return bound
 
     def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:

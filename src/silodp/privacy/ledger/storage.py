@@ -157,8 +157,8 @@ def read_path(path: Path, silo: str | None = None) -> Ledger:
 def head_of(directory: Path, silo: str) -> str | None:
     """The hash that the silo's ledger says its last entry has, unchecked; None without a ledger.
 
-    As long as it is one that was checked before, nothing was added since: that much is told without
-    reading all entries again.
+    As long as it is one that was checked before, nothing was added since: no need to read all
+    entries again.
     """
     path = ledger_path(directory, silo)
     if not exists(directory, silo):

@@ -138,7 +138,7 @@ def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
 
 
 def init_key(key: Array) -> Array:
-    """The key for a run's first model: no pass has it, so that a public model tells nothing."""
+    """The key for a run's first model: no pass has it, so a public model says nothing of noise."""
     last = jnp.uint32(2**32 - 1)  # no silo's place
     return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
 
