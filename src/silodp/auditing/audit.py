@@ -1,4 +1,4 @@
-"""From what a user asks for to what an audit found: checks of what is released, and bounds."""
+"""Audits a run from a user's options: checks of what is released, and bounds on epsilon."""
 
 import math
 import time

@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     threshold: float
 
     def flags(self, scores: np.ndarray, inside: np.ndarray) -> Flags:
-        """From scores [runs, canaries] and which of them are in."""
+        """Flags from scores [runs, canaries] and which of the canaries are in."""
         flagged = self.sign * scores >= self.threshold
         mine = inside if self.sign > 0 else ~inside
         return Flags(np.mean(flagged & mine, axis=1), np.mean(flagged & ~mine, axis=1))

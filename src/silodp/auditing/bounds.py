@@ -135,7 +135,7 @@ class Attack(NamedTuple):
     threshold: float
 
     def alarms(self, scores: np.ndarray) -> int:
-        """In how many trials it says so."""
+        """The number of trials in which it says so."""
         return int(np.sum(self.sign * scores >= self.threshold))
 
 

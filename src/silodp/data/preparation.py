@@ -48,7 +48,7 @@ class Scaling:
 
 
 def by_moments(mean: np.ndarray, deviation: np.ndarray) -> Scaling:
-    """Standardising by these."""
+    """How to standardise by this mean and deviation."""
     return Scaling("standardised", tuple(mean.ravel().tolist()), tuple(deviation.ravel().tolist()))
 
 

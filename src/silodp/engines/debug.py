@@ -128,7 +128,7 @@ class _Random:
             self._key = jnp.asarray(run_key(seed, b""))
 
     def drawn(self, shape: PassShape, place: int, number: int) -> Drawn:
-        """For the silo at that place."""
+        """The randomness of the silo at that place."""
         if self._job.release:
             return drawn_by_host(jax.tree.map(lambda a: a[0, 0], self._of_round(number)[place]))
         return drawn_from_key(self._job, shape, self._key, place, jnp.int32(number), self._trial)

@@ -153,7 +153,7 @@ class Simulation:
         self._initial, self._program = programs.get(key, compiled)
 
     def reseed(self, seeds: Sequence[int]) -> None:
-        """From now on runs other seeds (no more than before) on the same records."""
+        """Goes on with other seeds (no more than before) on these records."""
         data, knobs, keys, weights = self._fixed
         filled = _filled(seeds, len(keys))
         if self._draws is not None:
@@ -271,7 +271,7 @@ class _HostDraws:
         self.rounds = max(1, min(int(fits), _DRAWN_ROUNDS, job.rounds))
 
     def reseed(self, seeds: Sequence[int]) -> None:
-        """From now on draws for these."""
+        """Goes on with draws for these seeds."""
         self._draws = [
             release_draws_of(self._job, seeds, self._federations, setting, self._groups)
             for setting in self._unlike

@@ -51,7 +51,7 @@ class Setting:
 
     @property
     def silos(self) -> int:
-        """K."""
+        """K, the number of silos."""
         return len(self.records)
 
     @property

@@ -50,7 +50,7 @@ class _Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Without folders."""
+        """The name without folders."""
         return self.path.rpartition("/")[2]
 
 
@@ -210,7 +210,7 @@ class _Bounded:
         return self._stream.tell()
 
     def read_on(self) -> None:
-        """To the end, where the packing keeps its own checksum of all that went before."""
+        """Reads to the end, where the packing keeps its own checksum of all that went before."""
         while self._stream.read(CHUNK):
             self.seek(self.tell())
 

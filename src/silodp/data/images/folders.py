@@ -66,7 +66,7 @@ class Labelled:
 
     @property
     def task(self) -> TaskName:
-        """By the number of classes."""
+        """The task that fits the number of classes."""
         return task_of_classes(len(self.classes)).name
 
 

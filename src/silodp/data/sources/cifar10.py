@@ -44,7 +44,7 @@ PUBLISHED = {
 
 
 def _file(batch: str, md5: str) -> DataFile:
-    """In binary form, packed, or in python form; as tar unpacks them, or plainly."""
+    """A batch in binary form, packed, or in python form; as tar unpacks it, or plainly."""
     plain, *packed = (f"{batch}.bin", f"{batch}.bin.xz", f"{batch}.bin.gz")
     return DataFile(
         name=plain,

@@ -24,7 +24,7 @@ class Binary(Classification):
         return sorted(set(np.unique(y).tolist()) - {-1.0, 1.0})
 
     def allowed_labels(self, num_classes: int) -> str:
-        """In words."""
+        """The two labels, in words."""
         return "-1 and +1"
 
     def count_classes(self, num_classes: int) -> int:
@@ -32,7 +32,7 @@ class Binary(Classification):
         return 2
 
     def fits_classes(self, classes: int) -> bool:
-        """Two."""
+        """Whether there are two classes."""
         return classes == 2
 
     def class_numbers(self, y: Any) -> Any:
@@ -44,7 +44,7 @@ class Binary(Classification):
         return 2.0 * places - 1.0
 
     def class_names(self, num_classes: int) -> tuple[str, ...]:
-        """The labels."""
+        """The two labels as names."""
         return "-1", "1"
 
     def suits(self, distinct: np.ndarray) -> bool:
@@ -85,7 +85,7 @@ class Binary(Classification):
         graph.add("Concat", no, yes, axis=1, name="probabilities")
 
     def extreme_labels(self, num_classes: int) -> tuple[float, ...]:
-        """Both."""
+        """Both labels."""
         return 1.0, -1.0
 
     def in_unit_ball(self, y: np.ndarray, num_classes: int) -> np.ndarray:

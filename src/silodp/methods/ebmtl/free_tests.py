@@ -100,5 +100,5 @@ def scores(
 
 
 def _with_sum(values: Float[Array, "n layers"]) -> Float[Array, "n layers+1"]:
-    """With the sum over layers as a last column."""
+    """Adds the sum over layers as a last column."""
     return jnp.concatenate([values, jnp.sum(values, axis=1, keepdims=True)], axis=1)

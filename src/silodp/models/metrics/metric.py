@@ -118,7 +118,7 @@ class Metric(ABC):
         return f"{value:.3g}"
 
     def plus_minus(self, mean: float | None, spread: float | None) -> str:
-        """With the spread over seeds, where there is one."""
+        """The mean, with the spread over seeds where there is one."""
         if mean is None or spread is None or not spread > 0:
             return self.text(mean)
         return f"{self.text(mean)} ± {spread:.2g}"
@@ -193,9 +193,9 @@ class ErrorMetric(MeanMetric):
     gained = "reduction of error"
 
     def size(self, gain: float) -> str:
-        """In percent of what there was."""
+        """The gain in percent of the error that there was."""
         return percent(abs(gain))
 
     def gain_tick(self, gain: float) -> str:
-        """In percent."""
+        """The gain in percent."""
         return percent(gain)

@@ -183,7 +183,7 @@ class Run:
 
     @property
     def spent(self) -> tuple[Cost, ...]:
-        """What was charged."""
+        """The costs that were charged."""
         return tuple(block.cost for block in self.blocks)
 
     @property
@@ -390,7 +390,7 @@ class RunClosedError(SilodpError):
 
 
 def already_reserved(silo: str, run: str) -> SilodpError:
-    """To let it pass would charge once what is released twice."""
+    """The refusal of a run's name used again: it would charge once what is released twice."""
     return SilodpError(
         f"Silo {silo!r} knows run {run!r} already: resume that run, or start a new one under a "
         "name of its own."

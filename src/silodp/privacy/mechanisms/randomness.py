@@ -172,7 +172,7 @@ class HostRandom:
         return drawn.reshape(shape)
 
     def uniform(self) -> float:
-        """From 0 to below 1, of 53 bits."""
+        """A uniform number from 0 to below 1, of 53 bits."""
         return float(self._stream.words(1)[0] >> np.uint64(11)) * 2.0**-53
 
     def integers(self, below: int, size: int) -> np.ndarray:
