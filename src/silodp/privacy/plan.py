@@ -277,7 +277,7 @@ def make_plans(
       expected: what is public of each count where it is a secret; None: the count itself.
       side: the queries besides those of the method.
       tuning: what is tried, if hyperparameters are tuned.
-      heavy: whether the model is one whose steps are dear (see `Model.heavy`).
+      heavy: whether the model is heavy (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
       release: whether the run is a release, and no experiment.
       progress: called with (done, total) while noise is calibrated.

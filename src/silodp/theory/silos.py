@@ -56,7 +56,7 @@ def lambda_for_all(
 
 
 def posteriors(local_variances: np.ndarray, tau: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Lemma: of each w_k given its own mean and that of the others, variance and own weight."""
+    """Lemma: variance and own weight of each w_k, given its own mean and that of the others."""
     own = np.asarray(local_variances, float)
     variance = 1 / (1 / own + 1 / _others_variance(own, tau, _shares(own, None)))
     return variance, variance / own

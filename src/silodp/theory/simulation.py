@@ -116,5 +116,5 @@ def errors_of_silos(lams: Numbers, means: np.ndarray, centres: np.ndarray) -> np
 
 
 def mean_and_standard_error(values: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """Over trials, along an axis."""
+    """The mean over trials, along an axis, and its standard error."""
     return values.mean(axis=axis), values.std(axis=axis, ddof=1) / np.sqrt(values.shape[axis])
