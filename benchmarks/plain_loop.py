@@ -15,7 +15,7 @@ from jax import Array
 
 from silodp import Federation
 from silodp.models.losses import hinge_loss, softmax_loss, squared_loss
-from silodp.privacy.mechanisms.sampling import slots_for
+from silodp.privacy.mechanisms.sampling import capacity_for
 
 LOSSES = {"linear": squared_loss, "svm": hinge_loss}
 OVERFLOW = 1e-9  # chance that a drawn batch does not fit; it is then cut
@@ -66,7 +66,7 @@ class CarefulLoop:
         self._rng = np.random.default_rng(seed)
         self._key = jax.random.PRNGKey(seed)  # two plain words: a typed key takes longer to pass
         self._capacity = max(
-            int(min(n, slots_for(n, b, OVERFLOW))) if b < n else int(n)
+            int(min(n, capacity_for(n, b, OVERFLOW))) if b < n else int(n)
             for n, b in zip(counts, self._batches, strict=True)
         )
         rows = int(counts.max())

@@ -14,7 +14,7 @@ import jax
 import silodp
 
 
-def mixture(alpha: float, server: silodp.Merging) -> silodp.Method:
+def mixture(alpha: float, server: silodp.ServerOptimiser) -> silodp.Method:
     """In each round a silo trains its own model for a pass, and the shared one for a pass."""
     if not 0 <= alpha <= 1:
         raise silodp.SilodpError(f"--method-options: alpha is {alpha}: give a number from 0 to 1.")
@@ -25,7 +25,7 @@ def mixture(alpha: float, server: silodp.Merging) -> silodp.Method:
 
     return silodp.Method(
         schedule=lambda rounds: silodp.Schedule(rounds, train=2),
-        init=lambda start: (server.begin(start.params), start.params),
+        init=lambda start: (server.init(start.params), start.params),
         broadcast=lambda shared: shared.model,
         local=train_both,
         merge=server.merge,

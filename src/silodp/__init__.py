@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from silodp.data.federation import Federation, Records, Silo
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
-    from silodp.methods.server import Merging
+    from silodp.methods.server import ServerOptimiser
     from silodp.models.model import Model, custom_model
     from silodp.pictures.learned_picture import draw_learned
     from silodp.privacy.ledger.account import remaining
@@ -38,7 +38,6 @@ __all__ = [
     "Advice",
     "Audit",
     "Federation",
-    "Merging",
     "Method",
     "MethodEntry",
     "Model",
@@ -50,6 +49,7 @@ __all__ = [
     "Result",
     "RunRequest",
     "Schedule",
+    "ServerOptimiser",
     "Silo",
     "SilodpError",
     "Start",
@@ -83,7 +83,6 @@ _PLACES = {
     "draw_learned": "silodp.pictures.learned_picture",
     "Federation": "silodp.data.federation",
     "load_model": "silodp.results.model_export.personal_model",
-    "Merging": "silodp.methods.server",
     "merging": "silodp.methods.entry",
     "Method": "silodp.methods.base",
     "MethodEntry": "silodp.methods.entry",
@@ -101,6 +100,7 @@ _PLACES = {
     "run": "silodp.runs.run",
     "RunRequest": "silodp.config.options",
     "Schedule": "silodp.privacy.mechanisms.queries",
+    "ServerOptimiser": "silodp.methods.server",
     "Silo": "silodp.data.federation",
     "SilodpError": "silodp.base.errors",
     "Start": "silodp.methods.base",
@@ -111,8 +111,11 @@ _PLACES = {
 }
 
 
-# Names that are about to leave, and where else they are: see docs/stability.md.
-_LEAVING = {"get_model": "silodp.models.model"}
+# Names that are about to leave, and where else the same is: see docs/stability.md.
+_LEAVING = {
+    "get_model": ("silodp.models.model", "get_model"),
+    "Merging": ("silodp", "ServerOptimiser"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -121,12 +124,13 @@ def __getattr__(name: str) -> Any:
 
         return own_version()
     if name in _LEAVING:
+        module, other = _LEAVING[name]
         warnings.warn(
-            f"silodp.{name} leaves with the next minor release: import it from {_LEAVING[name]}.",
+            f"silodp.{name} leaves with the next minor release: import {other} from {module}.",
             DeprecationWarning,
             stacklevel=2,
         )
-        return getattr(import_module(_LEAVING[name]), name)
+        return getattr(import_module(module), other)
     if name not in _PLACES:
         raise AttributeError(f"module 'silodp' has no attribute {name!r}")
     found = getattr(import_module(_PLACES[name]), name)

@@ -135,7 +135,7 @@ def test_names_that_are_offered_are_those_there_are():
     assert (*METHODS, *ALIASES) == choices.METHOD_NAMES
     assert tuple(warm_starts()) == choices.WARM_STARTS
     assert tuple(OPTIMISERS) == get_args(choices.Optimiser)
-    assert tuple(SERVER_OPTIMISERS) == get_args(choices.ServerOptimiser)
+    assert tuple(SERVER_OPTIMISERS) == get_args(choices.ServerOptimiserName)
 
 
 def test_the_command_line_does_not_wait_for_jax():

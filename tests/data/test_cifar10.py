@@ -203,7 +203,7 @@ def test_by_coins_an_image_less_moves_no_other(tmp_path):
     one, two = (load(tmp_path, seed=seed, silos=2, split="coin", density=0.5) for seed in (0, 1))
     assert one.uncovered == ()
     np.testing.assert_array_equal(one.public_counts, two.public_counts)
-    assert one.silos[0].expected.train == round(0.5 * one.silos[0].most)
+    assert one.silos[0].expected.train == round(0.5 * one.silos[0].max_count)
 
 
 def test_density(tmp_path):

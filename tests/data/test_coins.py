@@ -25,7 +25,7 @@ from silodp.data.images.folders import Labelled, split_images
 from silodp.data.registry import DataOptions, resolve
 from silodp.data.split import expected_counts
 from silodp.data.tables.table import split_and_scale, table_of_frames
-from silodp.privacy.mechanisms.sampling import draw_batches, slots_for
+from silodp.privacy.mechanisms.sampling import capacity_for, draw_batches
 from silodp.runs.prepare import load
 from silodp.runs.run import job_of, plan
 from silodp.tuning.set_apart import set_apart
@@ -343,7 +343,7 @@ def test_an_image_more_moves_no_other(pictures, more, seed, density):
     gone, come = moved(contents(one.train), contents(two.train))
     assert not gone
     assert come.total() <= 1
-    assert one.expected.most + 1 == two.expected.most
+    assert one.expected.max_count + 1 == two.expected.max_count
 
 
 # --- Tuning
@@ -358,7 +358,7 @@ def test_a_record_more_moves_no_other_between_the_parts_of_tuning(table, row, se
         assert contents(apart.train) + contents(apart.test) == contents(silo.train)
         assert apart.public_count == round((1 - fraction) * silo.public_count)
         assert apart.public_count + apart.public_test_count == silo.public_count
-        assert apart.most == silo.most
+        assert apart.max_count == silo.max_count
         return apart
 
     one, two = parts(table), parts([row, *table])
@@ -505,8 +505,8 @@ def prepared_with(train, expected, epsilon=2.0, **options):
 
 def public_part(silo_plan):
     """All but how large arrays are."""
-    slots = silo_plan.slots if silo_plan.draw == "gaps" else 0
-    return replace(silo_plan, held=0, slots=slots)
+    capacity = silo_plan.batch_capacity if silo_plan.draw == "gaps" else 0
+    return replace(silo_plan, true_count=0, batch_capacity=capacity)
 
 
 @pytest.mark.parametrize("batch", [8, 40])  # few enough that gaps are drawn, or every record
@@ -515,18 +515,18 @@ def test_plans_and_weights_follow_from_what_is_expected(batch):
     one, two = (prepared_with(train, expected, batch_size=batch) for train in ((80, 40), (93, 29)))
     for a, b in zip(one.plans[0], two.plans[0], strict=True):
         assert public_part(a) == public_part(b)
-    assert [own.records for own in two.plans[0]] == [80, 40]
-    assert [own.most for own in two.plans[0]] == [100, 50]
-    assert [own.held for own in two.plans[0]] == [93, 29]
+    assert [own.public_count for own in two.plans[0]] == [80, 40]
+    assert [own.max_count for own in two.plans[0]] == [100, 50]
+    assert [own.true_count for own in two.plans[0]] == [93, 29]
     assert job_of(one).weights.tolist() == job_of(two).weights.tolist() == [2 / 3, 1 / 3]
 
 
 def test_slots_are_enough_for_all_that_may_be_there():
     for records, most in ((80, 100), (800, 1000), (50, 5000)):
-        slots = slots_for(records, 5, 1e-9, most)
+        slots = capacity_for(records, 5, 1e-9, most)
         assert stats.binom.sf(slots - 1, most, 5 / records) < 1e-9
-        assert slots > slots_for(records, 5, 1e-9)
-    assert slots_for(80, 5, 0.0, 300) > 300
+        assert slots > capacity_for(records, 5, 1e-9)
+    assert capacity_for(80, 5, 0.0, 300) > 300
 
 
 @pytest.mark.parametrize("held", [5, 11, 16, 30])

@@ -92,7 +92,7 @@ def test_by_coins_an_image_less_moves_no_other(monkeypatch, density):
 
     whole = federation()
     assert whole.uncovered == ()
-    assert sum(silo.most for silo in whole.silos) == len(images.y)
+    assert sum(silo.max_count for silo in whole.silos) == len(images.y)
     everyone, moved = trained(whole), 0
     for left_out in range(6):
         left = trained(federation(left_out))

@@ -146,7 +146,7 @@ def test_by_coins_nothing_is_uncovered_and_seeds_share_what_is_public(real):
     one, two = (SCHOOL.load(seed, replace(real, split="coin")) for seed in (0, 1))
     assert one.uncovered == ()
     np.testing.assert_array_equal(one.public_counts, two.public_counts)
-    totals = [silo.most for silo in one.silos]
+    totals = [silo.max_count for silo in one.silos]
     np.testing.assert_array_equal(one.train_counts + one.test_counts, totals)
     # Of 15,362 students, each by a coin.
     assert one.test_counts.sum() == pytest.approx(0.2 * 15362, abs=4.5 * np.sqrt(0.16 * 15362))

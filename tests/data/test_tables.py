@@ -66,7 +66,7 @@ def test_one_file_with_a_silo_column(tmp_path):
     assert federation.input_shape == (1 + 3 + 2 + 1,)
     north = frame[frame.site == "north"].reset_index(drop=True)
     silo = federation.silos[0]
-    assert silo.expected == ExpectedCounts(train=16, test=4, most=20)
+    assert silo.expected == ExpectedCounts(train=16, test=4, max_count=20)
     assert len(silo.train) + len(silo.test) == 20
     for records in (silo.train, silo.test):
         rows = north[np.isin(north.score.astype(np.float32), records.y)]  # in the file's order
@@ -324,7 +324,7 @@ def test_a_subject_column_is_no_feature_and_is_never_split(tmp_path):
             pairs = set(zip(who, records.subject, strict=True))
             assert len(pairs) == records.units == len(people_in[part])
         assert not people_in["train"] & people_in["test"]
-        assert len(people_in["train"] | people_in["test"]) == silo.most == 8
+        assert len(people_in["train"] | people_in["test"]) == silo.max_count == 8
         assert len(silo.train) + len(silo.test) == 20
     other = load(path, seed=3, subject_column="who", preprocess="none")
     assert other.public_counts.tolist() == [6, 6]
@@ -394,7 +394,7 @@ def test_missing_subjects(tmp_path):
     path = csv(tmp_path, frame)
     refused("1 in column 'who' of silo 'north'", path, subject_column="who")
     federation = load(path, subject_column="who", drop_missing=True)
-    assert [silo.most for silo in federation.silos] == [7, 8]
+    assert [silo.max_count for silo in federation.silos] == [7, 8]
     assert (federation.train_counts + federation.test_counts).tolist() == [19, 19]
 
 

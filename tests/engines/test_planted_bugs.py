@@ -68,9 +68,9 @@ def check_all_that_is_done_is_charged(monkeypatch):
     """Steps and selections of the event, worked out from its text, against those that happened."""
     done = counted_run(monkeypatch)
     for plan in made_plans(rounds=2):
-        asked = plan.queries()
-        assert asked["training"].count == done[plan.silo, "steps"]
-        assert asked["selection"].count == done[plan.silo, "selections"] == 1
+        events = plan.queries()
+        assert events["training"].count == done[plan.silo, "steps"]
+        assert events["selection"].count == done[plan.silo, "selections"] == 1
         assert epsilon_of(plan.event, plan.delta) <= 4
 
 
@@ -79,15 +79,17 @@ def check_batches_are_drawn_record_by_record():
     for plan in made_plans():
         if plan.unproven:
             continue  # it says itself that it is not proven
-        words = np.random.default_rng(0).integers(0, 2**32, (4000, plan.held), dtype=np.uint32)
-        n = jnp.int32(plan.records)
-        threshold = jnp.asarray(threshold_of(plan.batch / plan.records))
-        args = n, n, jnp.int32(plan.batch), threshold
-        mask = draw_batches(plan.draw, jnp.asarray(words), 4000, plan.slots, *args).mask
+        words = np.random.default_rng(0).integers(
+            0, 2**32, (4000, plan.true_count), dtype=np.uint32
+        )
+        n = jnp.int32(plan.public_count)
+        threshold = jnp.asarray(threshold_of(plan.expected_batch / plan.public_count))
+        args = n, n, jnp.int32(plan.expected_batch), threshold
+        mask = draw_batches(plan.draw, jnp.asarray(words), 4000, plan.batch_capacity, *args).mask
         sizes = np.asarray(mask).sum(1)
-        q = plan.batch / plan.records
-        assert sizes.mean() == pytest.approx(plan.batch, rel=0.05)
-        assert sizes.var() == pytest.approx(plan.records * q * (1 - q), rel=0.15)
+        q = plan.expected_batch / plan.public_count
+        assert sizes.mean() == pytest.approx(plan.expected_batch, rel=0.05)
+        assert sizes.var() == pytest.approx(plan.public_count * q * (1 - q), rel=0.15)
 
 
 def check_the_divisor_is_public():

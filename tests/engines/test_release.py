@@ -86,7 +86,7 @@ def test_noise_is_that_of_the_plan():
     job, setting = made(federation, method="local", clip=2.0, lr=1.0)
     models, _ = by_simulation(job, federation, setting)
     plan = setting.plans[0]
-    scale = 2.0 * plan.noise_multiplier / plan.batch * np.sqrt(plan.total_steps)
+    scale = 2.0 * plan.noise_multiplier / plan.expected_batch * np.sqrt(plan.total_steps)
     assert models.std() == pytest.approx(scale, rel=0.12)
 
 

@@ -54,7 +54,7 @@ def batches_of(place, number, n, batch):
         "every",
         draw_pass(key, shape.size(5)).sample,
         shape.steps,
-        shape.slots,
+        shape.batch_capacity,
         jnp.int32(n),
         jnp.int32(n),
         jnp.int32(batch),
@@ -68,17 +68,17 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
         silo=name,
         unit="record",
         relation="add-remove",
-        records=int(n),
-        held=int(n),
-        most=int(n),
-        batch=batch,
+        public_count=int(n),
+        true_count=int(n),
+        max_count=int(n),
+        expected_batch=batch,
         clip=1.0,
         epochs=1,
         steps=n // batch,
         schedule=Schedule(1),
         side=SideQueries(),
         draw=draw,
-        slots=int(n),
+        batch_capacity=int(n),
         sampling_rate=batch / n,
         noise_multiplier=noise,
         select_epsilon=0.0,
@@ -187,7 +187,9 @@ def test_noise_is_what_the_plan_says(draw):
     model = get_model("linear", "regression", (dims,))
     plans = tuple(plan_of(n, batch, noise, draw, f"s{i}") for i, n in enumerate(sizes))
     plans = tuple(
-        dataclasses.replace(plan, clip=clip, slots=60 if draw == "gaps" else plan.records)
+        dataclasses.replace(
+            plan, clip=clip, batch_capacity=60 if draw == "gaps" else plan.public_count
+        )
         for plan in plans
     )
     job = Job(model, METHODS["local"], rounds, np.ones(4) / 4)
@@ -214,7 +216,7 @@ def test_groups_cover_every_silo_once():
     for group in groups:
         own = [plans[i] for i in group.members]
         assert group.shape.steps == max(p.steps for p in own)
-        assert group.shape.slots >= max(p.slots for p in own)
+        assert group.shape.batch_capacity >= max(p.batch_capacity for p in own)
         assert group.shape.even == (len({p.steps for p in own}) == 1)
 
 

@@ -194,7 +194,7 @@ def test_methods_that_call_themselves_alike_are_told_apart():
 
     def told(entry):
         model = get_model("linear", "regression", (3,))
-        return Job(model, entry, rounds=2, weights=np.ones(2) / 2).told
+        return Job(model, entry, rounds=2, weights=np.ones(2) / 2).identity
 
     assert told(local) == told(replace(local))
     assert told(replace(local, build=mine)) != told(local)

@@ -11,7 +11,7 @@ from federations import small
 import silodp
 from silodp.methods.base import add, weighted_mean
 from silodp.methods.clusters import merge_by_cluster
-from silodp.methods.server import AVERAGE, SERVER_OPTIMISERS, Merging
+from silodp.methods.server import AVERAGE, SERVER_OPTIMISERS, ServerOptimiser
 
 SMALL = ("--data", "synthetic", "--silos", "2", "--rounds", "2", "--epsilon", "3")
 OPTIONS = {"rounds": 1, "batch_size": 16, "epsilon": 4}
@@ -32,7 +32,7 @@ def start():
 
 
 def merged(server, rounds=4):
-    shared = server.begin(start())
+    shared = server.init(start())
     for number in range(rounds):
         sent = jax.tree.map(lambda u, number=number: u[number], updates())
         shared = server.merge(shared, sent, jnp.asarray(WEIGHTS))
@@ -49,7 +49,7 @@ def by_hand(step):
 
 
 def test_plain_averaging_adds_the_weighted_mean_to_the_last_bit():
-    shared, expected = AVERAGE.begin(start()), start()
+    shared, expected = AVERAGE.init(start()), start()
     for number in range(4):
         sent = jax.tree.map(lambda u, number=number: u[number], updates())
         shared = AVERAGE.merge(shared, sent, jnp.asarray(WEIGHTS))
@@ -62,7 +62,7 @@ def test_fedavgm():
         momentum = mean if momentum is None else 0.7 * momentum + mean
         return 0.4 * momentum, momentum
 
-    model = merged(Merging(SERVER_OPTIMISERS["fedavgm"](0.4, 0.7))).model
+    model = merged(ServerOptimiser(SERVER_OPTIMISERS["fedavgm"](0.4, 0.7))).model
     np.testing.assert_allclose(model["w"], by_hand(step), rtol=1e-5)
 
 
@@ -73,7 +73,7 @@ def test_fedadam():
         unbiased = m / (1 - 0.7**number), v / (1 - 0.99**number)
         return 0.4 * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-3), (m, v)
 
-    model = merged(Merging(SERVER_OPTIMISERS["fedadam"](0.4, 0.7))).model
+    model = merged(ServerOptimiser(SERVER_OPTIMISERS["fedadam"](0.4, 0.7))).model
     np.testing.assert_allclose(model["w"], by_hand(step), rtol=1e-4)
 
 
@@ -81,14 +81,14 @@ def test_without_momentum_fedavgm_is_plain_averaging():
     plain = merged(AVERAGE).model
     jax.tree.map(
         np.testing.assert_array_equal,
-        merged(Merging(SERVER_OPTIMISERS["fedavgm"](1.0, 0.0))).model,
+        merged(ServerOptimiser(SERVER_OPTIMISERS["fedavgm"](1.0, 0.0))).model,
         plain,
     )
 
 
 @pytest.mark.parametrize("optimiser", ["fedavgm", "fedadam"])
 def test_what_an_empty_cluster_remembers_stays_as_it_is(optimiser):
-    server = Merging(SERVER_OPTIMISERS[optimiser](0.4, 0.7))
+    server = ServerOptimiser(SERVER_OPTIMISERS[optimiser](0.4, 0.7))
     before = merged(server)
     states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf, leaf]), before)
     sent = jax.tree.map(lambda u: u[0], updates())

@@ -54,6 +54,26 @@ def test_gaps_pay_for_rounding_and_overflow():
     assert made.epsilon == epsilon_of(event, 1e-5 * (1 - OVERFLOW_SHARE), "pld") <= 6
 
 
+def test_stored_fingerprints_know_a_plan_whatever_its_fields_are_called():
+    """Renaming a field must not keep an interrupted run from going on."""
+    made = plan()
+    text = repr(made)
+    for now, stored in (
+        ("public_count", "records"),
+        ("true_count", "held"),
+        ("max_count", "most"),
+        ("expected_batch", "batch"),
+        ("batch_capacity", "slots"),
+    ):
+        assert f" {now}=" in text
+        text = text.replace(f" {now}=", f" {stored}=")
+    assert made.stored_text() == text
+    assert text.startswith(
+        "SiloPlan(silo='a', unit='record', relation='add-remove', records=88, held=88, most=88, "
+        "batch=32, clip=1.0, epochs=1, steps=2, schedule=Schedule("
+    )
+
+
 def test_rdp_needs_more_noise_than_pld():
     assert plan(accountant="rdp").noise_multiplier > plan().noise_multiplier * 1.02
 
@@ -79,7 +99,7 @@ def test_small_silos():
     with pytest.raises(SilodpError, match=r"'a'.*20.*--batch-size 20.*full-batch"):
         plan(n=20)
     made = plan(n=20, small_silos="full-batch")
-    assert (made.batch, made.steps, made.sampling_rate) == (20, 1, 1.0)
+    assert (made.expected_batch, made.steps, made.sampling_rate) == (20, 1, 1.0)
 
 
 def test_more_passes_need_more_noise():

@@ -45,10 +45,13 @@ def test_nothing_heavy_is_loaded_before_it_is_asked_for():
 
 
 def test_a_name_that_leaves_warns_and_still_works():
-    with pytest.warns(DeprecationWarning, match="import it from silodp.models.model"):
+    with pytest.warns(DeprecationWarning, match="import get_model from silodp.models.model"):
         leaving = silodp.get_model  # pyright: ignore[reportAttributeAccessIssue]
     assert leaving("linear", "regression", (3,)).name == "linear"
-    assert "get_model" not in silodp.__all__
+    with pytest.warns(DeprecationWarning, match="import ServerOptimiser from silodp"):
+        former = silodp.Merging  # pyright: ignore[reportAttributeAccessIssue]
+    assert former is silodp.ServerOptimiser
+    assert not {"get_model", "Merging"} & set(silodp.__all__)
 
 
 def test_the_version_is_written_in_one_place(cli):

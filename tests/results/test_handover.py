@@ -100,7 +100,7 @@ def test_predictions_are_those_of_the_run(tmp_path, target, options):
         said = model.predict(frame)
         assert len(said.values) == len(frame)
         if target == "score":
-            assert said.chances is None
+            assert said.probabilities is None
             assert model.score(frame).error == pytest.approx(
                 np.sqrt(np.mean((said.values - _as_trained(frame["score"], options)) ** 2)),
                 rel=1e-4,
@@ -109,9 +109,9 @@ def test_predictions_are_those_of_the_run(tmp_path, target, options):
             right = np.mean([a == str(b) for a, b in zip(said.values, frame[target], strict=True)])
             assert model.score(frame).value == pytest.approx(right)
         if target != "score" and options.get("model") != "svm":
-            np.testing.assert_allclose(said.chances.sum(axis=1), 1)
+            np.testing.assert_allclose(said.probabilities.sum(axis=1), 1)
             classes = model.about.preparation.target.classes
-            assert said.values == [classes[i] for i in said.chances.argmax(axis=1)]
+            assert said.values == [classes[i] for i in said.probabilities.argmax(axis=1)]
 
 
 def _as_trained(score, options):

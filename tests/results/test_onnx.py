@@ -51,10 +51,10 @@ def test_tables(cli, tmp_path, target, options):
     else:
         scores = said.outputs.reshape(len(frame), -1)
         np.testing.assert_allclose(results["scores"], scores, rtol=1e-4, atol=1e-6)
-        if said.chances is None:
+        if said.probabilities is None:
             assert set(results) == {"scores"}
         else:
-            np.testing.assert_allclose(results["probabilities"], said.chances, atol=1e-6)
+            np.testing.assert_allclose(results["probabilities"], said.probabilities, atol=1e-6)
     about = {entry.key: json.loads(entry.value) for entry in onnx.load(file).metadata_props}
     assert len(about["features"]) == encoded.shape[1]
     assert about["card"] == model.card
@@ -97,7 +97,7 @@ def test_images(statistics):
     results = run(onnx_content(model), x)
     said = model.predict(x)
     np.testing.assert_allclose(results["scores"], said.outputs, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(results["probabilities"], said.chances, atol=1e-4)
+    np.testing.assert_allclose(results["probabilities"], said.probabilities, atol=1e-4)
 
 
 def test_what_cannot_be_written_is_said(tmp_path, cli, sentence, monkeypatch):

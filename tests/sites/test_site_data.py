@@ -111,7 +111,7 @@ def test_csv(tmp_path):
     assert federation.declared == ("feature bounds", "class list")
     assert federation.feature_names == example(SCHEMA).feature_names
     assert federation.input_shape == example(SCHEMA).input_shape
-    assert federation.silos[0].expected == ExpectedCounts(train=16, test=4, most=20)
+    assert federation.silos[0].expected == ExpectedCounts(train=16, test=4, max_count=20)
     assert federation.train_counts + federation.test_counts == 20
     ages = np.concatenate([federation.silos[0].train.x, federation.silos[0].test.x])[:, 0]
     np.testing.assert_allclose(np.sort(ages), np.arange(20) * 3 / 50 - 1, atol=1e-6)
@@ -136,7 +136,7 @@ def test_subjects(tmp_path):
     schema = agreed(subject_column="who")
     one = load(csv(tmp_path, rows()), schema)
     assert one.by_subject
-    assert one.silos[0].expected == ExpectedCounts(train=8, test=4, most=10)
+    assert one.silos[0].expected == ExpectedCounts(train=8, test=4, max_count=10)
     check_same_records(one, load(sqlite(tmp_path, rows()), schema))
 
 
@@ -187,7 +187,7 @@ def test_long_numbers_of_subjects_stay_apart(tmp_path):
     # As floating point, all of these would be one.
     frame["who"] = pd.array([2**60 + i for i in range(19)] + [None], dtype="Int64")
     schema = agreed(subject_column="who", drop_missing=True)
-    assert load(sqlite(tmp_path, frame), schema).silos[0].most == 19
+    assert load(sqlite(tmp_path, frame), schema).silos[0].max_count == 19
 
 
 def test_values_beyond_the_bounds_are_moved_there(tmp_path):

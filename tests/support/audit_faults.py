@@ -423,7 +423,9 @@ def a_higher_rate(patch):
     patch.setattr(
         release_draws,
         "threshold_of",
-        lambda batch, records: np.uint64(1.15 * float(honest(batch, records))),
+        lambda expected_batch, public_count: np.uint64(
+            1.15 * float(honest(expected_batch, public_count))
+        ),
     )
 
 
@@ -472,7 +474,9 @@ def too_few_slots(patch):
 def a_higher_rate_of_many(patch):
     honest = release_draws.DrawnCounts
     patch.setattr(
-        release_draws, "DrawnCounts", lambda held, batch, *more: honest(held, 1.15 * batch, *more)
+        release_draws,
+        "DrawnCounts",
+        lambda true_count, batch, *more: honest(true_count, 1.15 * batch, *more),
     )
 
 
@@ -481,7 +485,9 @@ def the_first_half_of_many_alone(patch):
     patch.setattr(
         release_draws,
         "subsets",
-        lambda counts, held, *more: honest(np.minimum(counts, held // 2), held // 2, *more),
+        lambda counts, true_count, *more: honest(
+            np.minimum(counts, true_count // 2), true_count // 2, *more
+        ),
     )
 
 

@@ -94,7 +94,7 @@ def test_draws_that_do_not_fit_are_counted_over_all_trials():
     plans = partial(make_plans, ["a"], [4000], [many], Schedule(1), TrainingSettings(40, 1.0))
     (once,), (tuned,) = (plans("pld", tuning=tuning, heavy=True) for tuning in (None, TUNING))
     assert once.draw == tuned.draw == "gaps"
-    assert tuned.slots >= once.slots
+    assert tuned.batch_capacity >= once.batch_capacity
     # The same share of delta pays for all of them: 1 + 4 runs, and the number of trials.
     assert tuned.overflow == pytest.approx(once.overflow, rel=0.01)
     # Where batches always fit, the number of trials may still be cut, and is paid for.
@@ -146,7 +146,7 @@ def searched(metrics, drawn, noise, metric="mse", bound=1.0, count=50):
     """The best tries of one seed, given the metric [settings, silos] on records set apart."""
     silos = drawn.shape[1]
     names = tuple(f"s{k}" for k in range(silos))
-    counts = {"test": range(count), "public_test_count": count, "most_tested": count}
+    counts = {"test": range(count), "public_test_count": count, "max_test_count": count}
     own = [SimpleNamespace(name=name, **counts) for name in names]
     federation = SimpleNamespace(names=names, silos=own)
     training = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""From what a user asks for to what an audit found: checks of what is released, and bounds."""
+"""Audits a run from a user's options: checks of what is released, and bounds on epsilon."""
 
 import math
 import time
@@ -58,19 +58,19 @@ class Audit:
 
     Attributes:
       data: name of the data.
-      method: that was trained.
-      silo: that was attacked.
+      method: the method that was trained.
+      silo: the silo that was attacked.
       unit: what epsilon protects: a "record" or a "subject".
       relation: in which the two worlds are neighbours.
-      claimed_epsilon: of the silo's plan.
-      delta: of the same.
+      claimed_epsilon: epsilon of the silo's plan.
+      delta: delta of the silo's plan.
       lower_bound: epsilon (at the claim's delta) is at least this, whatever the silo really does.
       curve_bound: epsilon is at least this, if the silo does what is planned but for its noise. It
         holds what was measured against the plan's delta at every epsilon, and so sees more.
       bounds: all that were found; the two above are the largest of each kind.
-      confidence: that all bounds hold.
+      confidence: the confidence that all bounds hold.
       largest_bound: what a perfect attack would have proven with as many trials.
-      checks: of what is released, with their p-values.
+      checks: the checks of what is released, with their p-values.
       false_alarm: the chance that any check of an honest run fails.
       passed: whether all bounds are at or below the claim, and all checks pass.
       entropy: where the noise came from: "os" (as in a release) or "seed" (as in an experiment).
@@ -81,13 +81,13 @@ class Audit:
       sign: -1 if the statistic falls with the canary.
       hit_rate: how often it is right with the canary, among those that judge.
       false_alarm_rate: how often it is wrong without.
-      canary_norm: of the canary's features.
-      noise_multiplier: of the silo's plan.
-      rounds: of a run.
-      silos: that took part.
+      canary_norm: norm of the canary's features.
+      noise_multiplier: noise multiplier of the silo's plan.
+      rounds: number of rounds of a run.
+      silos: number of silos that took part.
       proven: whether accounting proves the claim for what the run does.
       warnings: what limits the audit.
-      seconds: that it took.
+      seconds: the time that it took.
       present: the statistic in the trials that judge, with the canary.
       absent: the same without.
 
@@ -159,13 +159,13 @@ def audit(
     Args:
       silo: to attack; by default the one with fewest records, where one record weighs most.
       trials: runs in each of the two worlds; by default about what half a minute allows.
-      confidence: that the lower bounds hold.
-      canary_norm: of the canary's features; by default one that suits the task.
+      confidence: the confidence that the lower bounds hold.
+      canary_norm: norm of the canary's features; by default one that suits the task.
       others: silos that take part besides. What a silo spends does not depend on the others, and a
         run takes the longer the more there are.
       federation: records of the caller's own, as for `silodp.run`.
       custom_model: a model of the caller's own, likewise.
-      reporter: told about progress.
+      reporter: what shows progress.
       **options: see `RunRequest`.
 
     Examples:
@@ -296,12 +296,12 @@ def _attacked(
         def progress(part: float) -> None:
             reporter.trained(done + int(part * trials), 2 * trials, math.nan)
 
-        seen = run_trials(job, world, settings, seeds, progress)
-        seen = in_units_of_noise(seen, plans, lr)
+        readings = run_trials(job, world, settings, seeds, progress)
+        readings = in_units_of_noise(readings, plans, lr)
         return {
             f"{STRATEGIES[strategy]}: {name}": values
             for number, strategy in enumerate(adversary.strategies)
-            for name, values in statistics(seen[:, :, number], plan, place, names).items()
+            for name, values in statistics(readings[:, :, number], plan, place, names).items()
         }
 
     names = worlds.present.names
@@ -338,10 +338,10 @@ def _judged(
 
 
 def _usual_trials(prepared: Prepared, job: Job) -> int:
-    """As many as half a minute allows, unless the model is one that takes what it takes."""
+    """The number of trials that half a minute allows; a fixed one for heavy models."""
     if prepared.specs[0].model.heavy:
         return HEAVY_TRIALS
-    rows = sum(p.total_steps * (p.slots + 4 * job.parameters) for p in prepared.plans[0])
+    rows = sum(p.total_steps * (p.batch_capacity + 4 * job.parameters) for p in prepared.plans[0])
     of_row = _OF_RELEASED_ROW if job.release else _OF_ROW
     seconds = _OF_ROUND * job.rounds + of_row * rows
     return int(np.clip(_SECONDS / seconds, FEWEST_TRIALS, MOST_TRIALS))

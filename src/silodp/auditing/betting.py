@@ -31,7 +31,7 @@ _QUANTILES = np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 0.5, 0.02)])
 
 
 class Flags(NamedTuple):
-    """Of each run, the part of its canaries that is flagged and in, and flagged and out."""
+    """The part of each run's canaries that is flagged and in, and flagged and out."""
 
     within: np.ndarray
     outside: np.ndarray
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     threshold: float
 
     def flags(self, scores: np.ndarray, inside: np.ndarray) -> Flags:
-        """From scores [runs, canaries] and which of them are in."""
+        """Flags from scores [runs, canaries] and which of the canaries are in."""
         flagged = self.sign * scores >= self.threshold
         mine = inside if self.sign > 0 else ~inside
         return Flags(np.mean(flagged & mine, axis=1), np.mean(flagged & ~mine, axis=1))
@@ -65,8 +65,8 @@ def won(flags: Flags, epsilon: float, delta: float) -> float:
 
 def epsilon_bound(flags: Flags, delta: float, confidence: float) -> float:
     """Epsilon is at least this, with that confidence: every smaller one of a grid is refuted."""
-    wanted, bound = -math.log(1 - confidence), 0.0
-    while bound < _LARGEST and won(flags, bound, delta) >= wanted:
+    least_gain, bound = -math.log(1 - confidence), 0.0
+    while bound < _LARGEST and won(flags, bound, delta) >= least_gain:
         bound += _CLOSE
     return max(0.0, bound - _CLOSE)
 
@@ -80,16 +80,16 @@ def noise_bound(
     """The plan's noise is at most so many times what it says, with that confidence.
 
     Args:
-      flags: of the runs that judge.
+      flags: flags of the runs that judge.
       epsilon: the point of the plan's curve that is bet against.
-      confidence: that the bound holds.
+      confidence: the confidence that the bound holds.
       delta_with: from a multiple of the plan's noise to its delta at that epsilon.
     """
-    wanted = -math.log(1 - confidence)
+    least_gain = -math.log(1 - confidence)
     allowed, broken = -4.0, 4.0
     while broken - allowed > _CLOSE / 2:
         middle = (allowed + broken) / 2
-        if won(flags, epsilon, delta_with(math.exp(middle))) >= wanted:
+        if won(flags, epsilon, delta_with(math.exp(middle))) >= least_gain:
             broken = middle
         else:
             allowed = middle

@@ -50,8 +50,8 @@ def epsilon_bound(hits, false_alarms, trials: int, delta: float, confidence: flo
       hits: trials with the canary in which the attack says that it is there.
       false_alarms: trials without it in which the attack says so too.
       trials: in each of the two worlds.
-      delta: of the claim.
-      confidence: that the bound holds.
+      delta: delta of the claim.
+      confidence: the confidence that the bound holds.
     """
     error = (1.0 - confidence) / 2  # one half for each of the two rates
     hit_rate, _ = rate_limits(hits, trials, error)
@@ -135,7 +135,7 @@ class Attack(NamedTuple):
     threshold: float
 
     def alarms(self, scores: np.ndarray) -> int:
-        """In how many trials it says so."""
+        """The number of trials in which it says so."""
         return int(np.sum(self.sign * scores >= self.threshold))
 
 
@@ -151,7 +151,7 @@ def choose_attack(
       present: by name, each statistic in the trials with the canary.
       absent: the same without it.
       worth: hits, false alarms, trials, confidence -> what such an attack proves.
-      confidence: with which it is to be judged.
+      confidence: the confidence with which it is to be judged.
     """
     cautious = 1.0 - (1.0 - confidence) / _CAUTION
     best, chosen = -1.0, Attack(next(iter(present)), 1, 0.0)

@@ -53,7 +53,7 @@ class Canary(NamedTuple):
       x: features.
       y: label.
       opposite: the label with which its gradient points the other way.
-      starts: of a linear model [2, *parameters]: one from which the canary and the other records
+      starts: two linear models [2, *parameters]: one from which the canary and the other records
         pull in opposite directions, and one at which the canary's gradient has the other sign.
     """
 
@@ -78,7 +78,7 @@ def make_worlds(
     that is public stays as it is planned.
     """
     silo = federation.silos[place]
-    last = plan.held - 1
+    last = plan.true_count - 1
     unit_of = np.arange(len(silo.train)) if silo.train.subject is None else silo.train.subject
     others = silo.train.take(np.flatnonzero(unit_of != last))
     canary = _make_canary(federation, others, plan, model, clip, lr, norm)
@@ -100,8 +100,8 @@ def make_worlds(
         absent, absent_plan = world(joined(others, unit(canary.opposite))), plan
     else:
         # Nothing that is public changes; where every record has a slot, there is one fewer.
-        slots = last if plan.draw == "every" else plan.slots
-        absent, absent_plan = world(others), replace(plan, held=last, slots=slots)
+        capacity = last if plan.draw == "every" else plan.batch_capacity
+        absent, absent_plan = world(others), replace(plan, true_count=last, batch_capacity=capacity)
     return Worlds(present, absent, plan, absent_plan, unit(canary.y), others, canary.starts)
 
 
@@ -123,8 +123,10 @@ def _make_canary(
     norm: float | None,
 ) -> Canary:
     of_classes = get_task(federation.task).of_classes
-    wanted = norm or (CLASSIFIER_NORM * max(clip, 1.0) if of_classes else REGRESSION_NORM)
-    x = wanted * (_least_used(others.x) if model.linear else _checkered(federation.input_shape))
+    target_norm = norm or (CLASSIFIER_NORM * max(clip, 1.0) if of_classes else REGRESSION_NORM)
+    x = target_norm * (
+        _least_used(others.x) if model.linear else _checkered(federation.input_shape)
+    )
     if federation.feature_bound is not None:
         # As long as declared bounds allow.
         x *= min(1.0, federation.feature_bound / np.abs(x).max())
@@ -138,23 +140,23 @@ def _make_canary(
     # What follows is about outputs: a weight vector along the canary moves its output most.
     row = np.append(x.ravel(), 1.0).astype(float)
     fit = _fit(others, federation)
-    said = row @ fit
+    fitted = row @ fit
     length = np.linalg.norm(row)
     moves = plan.noise_multiplier * np.sqrt(plan.steps) * REACH + plan.steps
-    reach = moves * lr * clip / plan.batch * length  # of the canary's output in a pass
+    reach = moves * lr * clip / plan.expected_batch * length  # of the canary's output in a pass
     if not of_classes:
-        whole = PULL * clip * plan.records / plan.batch
-        pulled = whole / max(_weight_along(others.x, x), whole) * length
+        whole = PULL * clip * plan.public_count / plan.expected_batch
+        pull = whole / max(_weight_along(others.x, x), whole) * length
         wrong = max(ABOVE_CLIP * clip / length, reach)
-        y, outputs = said + pulled + wrong, (said + pulled, said + pulled + 2 * wrong)
-        opposite = said + pulled - wrong
+        y, outputs = fitted + pull + wrong, (fitted + pull, fitted + pull + 2 * wrong)
+        opposite = fitted + pull - wrong
     else:
         y, opposite = rarest, usual
-        away = np.where(np.arange(federation.num_classes) == y, -1.0, 0.0) if said.ndim else -y
+        away = np.where(np.arange(federation.num_classes) == y, -1.0, 0.0) if fitted.ndim else -y
         # Its opposite must be wrong from the same model: then both are undecided.
         wrong = 0.0 if plan.relation == "replace-one" else WRONG_BY + reach
         outputs = (wrong * away, wrong * away)
-    starts = [fit + np.multiply.outer(row, output - said) / length**2 for output in outputs]
+    starts = [fit + np.multiply.outer(row, output - fitted) / length**2 for output in outputs]
     return Canary(x, float(y), float(opposite), np.stack(starts).astype(np.float32))
 
 

@@ -22,7 +22,7 @@ class Check:
 
     Attributes:
       name: what is checked.
-      kind: of what is released: "noise", "batches", "clip", "selections", "claim" or "low bits".
+      kind: what it looks at: "noise", "batches", "clip", "selections", "claim" or "low bits".
       measured: what was seen, where it is strangest.
       expected: what a run that does what is planned would show.
       p_value: how likely that is for such a run.
@@ -67,7 +67,7 @@ def of_variance(
 
     Args:
       squares: the sums; about `count`, if all is as planned.
-      count: of numbers in each.
+      count: number of terms of each.
       excess: kurtosis of one number beyond a normal one's.
       more: the variance may be up to this.
     """
@@ -96,7 +96,7 @@ def of_correlation(correlation: np.ndarray, count: float) -> np.ndarray:
 
 
 def correlations(rows: np.ndarray) -> np.ndarray:
-    """Of each two rows [n, numbers], about 0: the upper triangle of [n, n], as a list."""
+    """Correlations of any two rows [n, numbers], about 0: the upper triangle, as a list."""
     length = np.sqrt(np.sum(rows**2, axis=1))
     unit = rows / np.where(length > 0, length, 1.0)[:, None]
     return (unit @ unit.T)[np.triu_indices(len(rows), 1)]

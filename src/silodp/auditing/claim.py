@@ -29,7 +29,7 @@ def check_claim(plan: SiloPlan) -> Check:
     """Whether the training steps of the plan by themselves cost no more than it claims."""
     least = least_delta(
         plan.noise_multiplier,
-        min(1.0, plan.batch / plan.records),
+        min(1.0, plan.expected_batch / plan.public_count),
         plan.total_steps,
         plan.epsilon,
         plan.relation == "replace-one",
@@ -66,7 +66,7 @@ def least_delta(
 def _composed(
     upper: np.ndarray, lower: np.ndarray, x: np.ndarray, steps: int, epsilon: float
 ) -> float:
-    """The same of one direction: losses log(upper / lower), drawn from `upper`."""
+    """`least_delta` in one direction: losses log(upper / lower), drawn from `upper`."""
     # Each cell of x counts with the lesser of its ends' densities and losses: from below.
     densities = np.exp(upper)
     chance = np.minimum(densities[1:], densities[:-1]) * (x[1] - x[0])

@@ -14,10 +14,10 @@ _POINTS = 200
 
 @dataclass(frozen=True)
 class Curve:
-    """The curves of a plan; those that were asked for are kept.
+    """The curves of a plan; each is worked out once.
 
     Attributes:
-      plan: of the audited silo.
+      plan: the audited silo's plan.
     """
 
     plan: SiloPlan
@@ -25,7 +25,7 @@ class Curve:
 
     @property
     def epsilons(self) -> np.ndarray:
-        """At which the curves are known."""
+        """The epsilons at which the curves are known."""
         return np.linspace(0.0, 2 * self.plan.epsilon + 2, _POINTS)
 
     def deltas(self, multiple: float) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +38,7 @@ class Curve:
         return self.epsilons, self._known[key]
 
     def epsilon(self, multiple: float) -> float:
-        """At the plan's delta, with so many times the noise."""
+        """Epsilon at the plan's delta, with so many times the noise."""
         plan = self.plan
         return epsilon_of(self._event(multiple), plan.delta_for_queries, "best", plan.relation)
 

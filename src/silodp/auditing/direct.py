@@ -27,9 +27,9 @@ def direct_checks(
     Args:
       job: what is audited.
       federation: the audited silo and others that take part.
-      plans: of each.
-      place: of the audited one.
-      seeds: that nothing else uses.
+      plans: the plan of each silo.
+      place: the audited silo's place.
+      seeds: seeds that nothing else uses.
       stage: called with what is looked at next.
     """
     plan = plans[place]

@@ -50,23 +50,23 @@ def check_draws(
 ) -> list[Check]:
     """Checks of the batches of the silo at that place; arguments as for `check_noise`."""
     probed = tuple(_probed(plan) for plan in plans)
-    most = max(plan.held for plan in probed)
-    groups = int(np.clip(_MOST_FEATURES // most, 16, _MOST_PARAMETERS))
-    group_of = [_groups(plan.held, groups) for plan in probed]
+    largest = max(plan.true_count for plan in probed)
+    groups = int(np.clip(_MOST_FEATURES // largest, 16, _MOST_PARAMETERS))
+    group_of = [_groups(plan.true_count, groups) for plan in probed]
     size = max(int(own.max()) for own in group_of) + 1
     silos = []
     for plan, own in zip(probed, group_of, strict=True):
         # Labels of both signs, in no order that the sampler could know.
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], plan.held)
-        x = np.zeros((plan.held, size), np.float32)
-        x[np.arange(plan.held), own] = _LONG * signs
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], plan.true_count)
+        x = np.zeros((plan.true_count, size), np.float32)
+        x[np.arange(plan.true_count), own] = _LONG * signs
         silos.append((plan.silo, x, -_LONG * signs))
     own, groups_of_own = probed[place], group_of[place]
-    alone = int(groups_of_own.max()) + 1 == own.held
+    alone = int(groups_of_own.max()) + 1 == own.true_count
     digits = _digits(own) if alone else 1
     single = 1 / _BASE if digits > 1 else 0.0
     weights = [1.0 if number % 2 else single for number in range(_ROUNDS)]
-    work = sum(plan.steps * plan.slots for plan in probed) * size * _ROUNDS
+    work = sum(plan.steps * plan.batch_capacity for plan in probed) * size * _ROUNDS
     trials = int(np.clip(_WORK / work, _FEWEST_TRIALS, _MOST_TRIALS))
     federation = regression_silos(silos)
     sums = read_sums(
@@ -75,24 +75,26 @@ def check_draws(
     counts = [np.bincount(group, minlength=size) for group in group_of]
     steps = [sums[:, number, ::2, :] for number in range(len(probed))]
     checks, drawn = _decoded(steps[place], own, digits, alone)
-    held = counts[place]
-    checks += _totals(sums[:, place, 1::2], own, held)
-    if own.batch < own.records:
-        checks += _rates(drawn, own, held)
-        checks += _independence(drawn, own, held)
-        checks.append(_noise_of_batches(sums[:, place, 1::2][..., held == 1]))
+    records_on = counts[place]
+    checks += _totals(sums[:, place, 1::2], own, records_on)
+    if own.expected_batch < own.public_count:
+        checks += _rates(drawn, own, records_on)
+        checks += _independence(drawn, own, records_on)
+        checks.append(_noise_of_batches(sums[:, place, 1::2][..., records_on == 1]))
         for number, plan in enumerate(probed):
-            if number != place and plan.batch < plan.records:
-                checks.append(_silos(drawn, steps[number], own, plan, held, counts[number]))
+            if number != place and plan.expected_batch < plan.public_count:
+                checks.append(_silos(drawn, steps[number], own, plan, records_on, counts[number]))
     return checks
 
 
 def _probed(plan: SiloPlan) -> SiloPlan:
     """The plan with hardly any noise, and with a few steps in which records are really drawn."""
     plan = replace(plan, noise_multiplier=_LITTLE)
-    if plan.batch == plan.records and plan.records > 1:
-        half = plan.records // 2
-        plan = replace(plan, batch=half, steps=2, draw="every", slots=plan.held)
+    if plan.expected_batch == plan.public_count and plan.public_count > 1:
+        half = plan.public_count // 2
+        plan = replace(
+            plan, expected_batch=half, steps=2, draw="every", batch_capacity=plan.true_count
+        )
     return replace(plan, steps=int(np.clip(plan.steps, _FEWEST_STEPS, _MOST_STEPS)))
 
 
@@ -107,29 +109,29 @@ def _groups(records: int, groups: int) -> np.ndarray:
 
 
 def _digits(plan: SiloPlan) -> int:
-    """As many steps as can be told apart: readings are rounded to the lattice in each step."""
-    largest = plan.batch * plan.most / plan.records
+    """How many steps a reading tells apart: each step is rounded to the lattice."""
+    largest = plan.expected_batch * plan.max_count / plan.public_count
     rounding = 2.0**-22 * (largest + 10 * math.sqrt(largest)) + 10 * _LITTLE
     fitting = int(math.log(_ROUNDED / rounding, _BASE)) + 1
     return int(np.clip(fitting, 1, min(_MOST_DIGITS, plan.steps)))
 
 
 def _decoded(
-    shown: np.ndarray, plan: SiloPlan, digits: int, alone: bool
+    readings: np.ndarray, plan: SiloPlan, digits: int, alone: bool
 ) -> tuple[list[Check], np.ndarray]:
     """What was drawn [trials, rounds, steps, parameters] in the last steps, the last one first."""
     # Of earlier steps less than a third of a unit is left, if each record counts at most once.
-    value = np.nan_to_num(shown, nan=-1.0, posinf=-1.0, neginf=-1.0) * _BASE ** (digits - 1)
+    value = np.nan_to_num(readings, nan=-1.0, posinf=-1.0, neginf=-1.0) * _BASE ** (digits - 1)
     whole = np.floor(value + 1 / 3)
-    left = value - whole
+    rest = value - whole
     hidden = 1 < digits < plan.steps
-    strange = np.abs(left - 1 / 6) - 1 / 6 if hidden else np.abs(left)
+    strange = np.abs(rest - 1 / 6) - 1 / 6 if hidden else np.abs(rest)
     parts = [whole // _BASE ** (digits - 1 - digit) for digit in range(digits)]
     later = [b - _BASE * a for a, b in pairwise(parts)]
     drawn = np.stack([parts[0], *later], axis=2)
     once = not alone or bool(np.all((drawn == 0) | (drawn == 1)))
     close = bool(np.max(strange) <= _CLOSE)
-    furthest = float(np.max(np.abs(shown))) if alone else float(np.max(np.abs(left)))
+    furthest = float(np.max(np.abs(readings))) if alone else float(np.max(np.abs(rest)))
     check = exactly(
         "a drawn record adds one clip, once",
         once and close and bool(np.min(whole) >= 0),
@@ -139,11 +141,11 @@ def _decoded(
     return [check], drawn
 
 
-def _totals(shown: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
+def _totals(readings: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
     """Over all steps of a pass [trials, rounds, parameters]."""
-    shown = np.nan_to_num(shown, nan=-1.0, posinf=-1.0, neginf=-1.0)
-    whole = np.round(shown)
-    off = np.max(np.abs(shown - whole))
+    readings = np.nan_to_num(readings, nan=-1.0, posinf=-1.0, neginf=-1.0)
+    whole = np.round(readings)
+    off = np.max(np.abs(readings - whole))
     checks = [
         exactly(
             "a pass adds whole records",
@@ -152,15 +154,15 @@ def _totals(shown: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
             "whole numbers",
         )
     ]
-    rate = min(1.0, plan.batch / plan.records)
+    rate = min(1.0, plan.expected_batch / plan.public_count)
     if rate == 1.0:
-        expected = np.broadcast_to(plan.steps * held, whole.shape)
+        expected = np.broadcast_to(plan.steps * records_on, whole.shape)
         right = bool(np.all(whole == expected))
         seen = "all" if right else "not all"
         return [*checks, exactly("every step takes all records", right, seen, "all")]
-    tries = plan.steps * held
+    tries = plan.steps * records_on
     variance = tries * rate * (1 - rate)
-    seen = held > 0
+    seen = records_on > 0
     squares = float(np.sum((whole - tries * rate)[..., seen] ** 2 / variance[seen]))
     count = whole[..., seen].size
     excess = float(np.mean((1 - 6 * rate * (1 - rate)) / variance[seen]))
@@ -175,17 +177,17 @@ def _totals(shown: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
     return checks
 
 
-def _rates(drawn: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
+def _rates(drawn: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
     trials, rounds, steps, _ = drawn.shape
-    rate = plan.batch / plan.records
-    seen = np.flatnonzero(held)
+    rate = plan.expected_batch / plan.public_count
+    seen = np.flatnonzero(records_on)
     hits = drawn.sum(axis=(0, 1, 2))[seen]
-    tries = trials * rounds * steps * held[seen]
+    tries = trials * rounds * steps * records_on[seen]
     worst, p = strangest(of_count(hits, tries, rate))
     every = float(of_count(hits.sum(), tries.sum(), rate))
     sizes = drawn.sum(axis=3).ravel()
-    variance = plan.held * rate * (1 - rate)
-    spread = np.sum((sizes - plan.held * rate) ** 2) / variance
+    variance = plan.true_count * rate * (1 - rate)
+    spread = np.sum((sizes - plan.true_count * rate) ** 2) / variance
     excess = (1 - 6 * rate * (1 - rate)) / variance
     return [
         Check(
@@ -197,7 +199,7 @@ def _rates(drawn: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
         Check(
             "all records together are",
             f"{sizes.mean():.5g} in a batch",
-            f"{plan.held * rate:.5g}",
+            f"{plan.true_count * rate:.5g}",
             every,
         ),
         Check(
@@ -209,16 +211,16 @@ def _rates(drawn: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
     ]
 
 
-def _independence(drawn: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[Check]:
-    """Of records, steps, rounds and trials."""
+def _independence(drawn: np.ndarray, plan: SiloPlan, records_on: np.ndarray) -> list[Check]:
+    """Checks that records, steps, rounds and trials are drawn independently."""
     trials, rounds, steps, _ = drawn.shape
-    rate = plan.batch / plan.records
-    seen = held > 0
-    unit = (drawn - held * rate)[..., seen] / np.sqrt(held[seen] * rate * (1 - rate))
-    checks = [_sums_of_records(unit, rate, held[seen])]
-    single = bool(np.all(held[seen] == 1))
+    rate = plan.expected_batch / plan.public_count
+    seen = records_on > 0
+    unit = (drawn - records_on * rate)[..., seen] / np.sqrt(records_on[seen] * rate * (1 - rate))
+    checks = [_sums_of_records(unit, rate, records_on[seen])]
+    single = bool(np.all(records_on[seen] == 1))
     # Among groups, single records are drawn too rarely for what is nearly normal.
-    unit = unit if single else unit[..., held[seen] > 1]
+    unit = unit if single else unit[..., records_on[seen] > 1]
     kinds = [
         ("rounds", np.moveaxis(unit, 1, 0).reshape(rounds, -1)),
         ("trials", unit.reshape(trials, -1)),
@@ -230,7 +232,7 @@ def _independence(drawn: np.ndarray, plan: SiloPlan, held: np.ndarray) -> list[C
     return checks
 
 
-def _sums_of_records(unit: np.ndarray, rate: float, held: np.ndarray) -> Check:
+def _sums_of_records(unit: np.ndarray, rate: float, records_on: np.ndarray) -> Check:
     """Sums over records with signs: records that come together, or in turn, make them vary more."""
     size = unit.shape[-1]
     place = np.arange(size)
@@ -248,7 +250,7 @@ def _sums_of_records(unit: np.ndarray, rate: float, held: np.ndarray) -> Check:
     )
     sums = unit.reshape(-1, size) @ signs.T / np.sqrt(np.sum(signs**2, axis=1))
     kurtosis = (1 - 6 * rate * (1 - rate)) / (rate * (1 - rate))
-    excess = kurtosis * np.sum(signs**4 / held, axis=1) / np.sum(signs**2, axis=1) ** 2
+    excess = kurtosis * np.sum(signs**4 / records_on, axis=1) / np.sum(signs**2, axis=1) ** 2
     p_values = [
         float(of_variance(np.sum(column**2), len(column), extra))
         for column, extra in zip(sums.T, excess, strict=True)
@@ -262,29 +264,32 @@ def _sums_of_records(unit: np.ndarray, rate: float, held: np.ndarray) -> Check:
     )
 
 
-def _noise_of_batches(shown: np.ndarray) -> Check:
+def _noise_of_batches(readings: np.ndarray) -> Check:
     """Is the noise of a pass [trials, rounds, parameters] independent of which records are drawn?
 
     Whoever can tell from the noise who was drawn has no amplification by sampling. What is left
     beside whole records is noise: for given batches it is normal, and so are the scores of its
     sizes, so that the chances of correlations are exact however rarely a record is drawn.
     """
-    shown = np.nan_to_num(shown, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, shown.shape[-1]).T
-    counts = np.round(shown)
-    noise = shown - counts
+    readings = (
+        np.nan_to_num(readings, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, readings.shape[-1]).T
+    )
+    counts = np.round(readings)
+    noise = readings - counts
     noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-300)
     # P(|Z| <= |z|) as a normal score; the least and largest numbers are no nearer to 0 and 1.
     scores = special.ndtri(np.clip(special.erf(np.abs(noise) / np.sqrt(2)), 1e-16, 1 - 1e-16))
     signed, sizes = (_across(kind, counts) for kind in (noise, scores))
     # A record's own parameter shows, besides noise, by how little its clipping misses the clip.
     np.fill_diagonal(signed, 0.0)
-    found = np.stack([signed, sizes])
-    worst, p = strangest(of_correlation(found, shown.shape[1]))
+    strengths = np.stack([signed, sizes])
+    worst, p = strangest(of_correlation(strengths, readings.shape[1]))
     parameter, record = divmod(worst % signed.size, len(counts))
     return Check(
         "noise is independent of batches",
-        f"correlation {found.ravel()[worst]:.3g} (parameter {parameter + 1}, record {record + 1})",
-        f"0 within {1 / np.sqrt(shown.shape[1]):.2g}",
+        f"correlation {strengths.ravel()[worst]:.3g} "
+        f"(parameter {parameter + 1}, record {record + 1})",
+        f"0 within {1 / np.sqrt(readings.shape[1]):.2g}",
         p,
     )
 
@@ -325,12 +330,12 @@ def _silos(
     other: np.ndarray,
     plan: SiloPlan,
     others: SiloPlan,
-    held: np.ndarray,
+    records_on: np.ndarray,
     of_other: np.ndarray,
 ) -> Check:
     """The last steps' batches of two silos, record by record."""
-    both = (held == 1) & (of_other == 1)
-    a, b = plan.batch / plan.records, others.batch / others.records
+    both = (records_on == 1) & (of_other == 1)
+    a, b = plan.expected_batch / plan.public_count, others.expected_batch / others.public_count
     mine = drawn[:, :, 0, :][..., both] > 0.5
     theirs = np.nan_to_num(other[..., both]) > 0.5
     common = int(np.sum(mine & theirs))

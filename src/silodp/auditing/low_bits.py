@@ -1,4 +1,4 @@
-"""Do the low bits of released sums tell anything? On arrays of sums, with nothing of the engine.
+"""Do the low bits of released sums show anything? On arrays of sums, with nothing of the engine.
 
 A release is a whole number of grains: the records' sum, plus noise that is a Gaussian rounded to
 whole grains. Its low bits are then as good as fair coins, whatever the sum (the chances of the
@@ -37,7 +37,7 @@ def low_bit_checks(sums: np.ndarray, grain: float, sigma: float) -> list[Check]:
 
     Args:
       sums: released, of records that add nothing; in any shape.
-      grain: of which they are whole multiples.
+      grain: the number of which they are whole multiples.
       sigma: the noise's deviation.
     """
     cells = np.asarray(sums, float).ravel() / grain
@@ -82,15 +82,15 @@ def _evenness(whole: np.ndarray, modulus: int) -> tuple[float, float]:
 def _pattern(whole: np.ndarray, grain: float, sigma: float) -> Check:
     """Whether cells are hit by the pattern of single precision: by the likelihood ratio."""
     reach = min(int(_REACH * sigma / grain), int(_EXACT) - 1)
-    seen = whole[np.abs(whole) <= reach]
-    odds = cell_log_odds(seen, grain, sigma)
+    in_reach = whole[np.abs(whole) <= reach]
+    odds = cell_log_odds(in_reach, grain, sigma)
     # What true Gaussian noise would show: cells around, each with its own chance.
     sample = np.round(np.linspace(-reach, reach, 200_001))
     chance = np.exp(-0.5 * (sample * grain / sigma) ** 2)
     expected = cell_log_odds(sample, grain, sigma)
     mean = np.sum(chance * expected) / np.sum(chance)
     variance = np.sum(chance * (expected - mean) ** 2) / np.sum(chance)
-    spread = np.sqrt(variance / max(1, len(seen)))
+    spread = np.sqrt(variance / max(1, len(in_reach)))
     score = 0.0 if spread == 0 else (np.mean(odds) - mean) / spread
     return Check(
         "cells have no pattern of single precision",
@@ -108,10 +108,10 @@ def cell_log_odds(cells: np.ndarray, grain: float, sigma: float) -> np.ndarray:
 
     Args:
       cells: whole numbers of grains.
-      grain: of the lattice.
+      grain: grain of the lattice.
       sigma: the noise's deviation.
     """
-    # Both signs are alike: cells are counted away from 0, which itself tells nothing.
+    # Both signs are alike: cells are counted away from 0, whose own odds are even.
     sizes = np.maximum(np.abs(np.asarray(cells, float)), 1.0)
     first, last = (_first_sum(sizes + more, grain, sigma) for more in (0.0, 1.0))
     spacing = np.spacing(_number(first)).astype(float)
@@ -122,12 +122,12 @@ def cell_log_odds(cells: np.ndarray, grain: float, sigma: float) -> np.ndarray:
 def _first_sum(cells: np.ndarray, grain: float, sigma: float) -> np.ndarray:
     """The place, among the numbers of single precision, of the first sum that ends in each cell."""
     edge = (cells - 0.5) * grain / (float(np.float32(sigma)) * float(_HALF_ROOT))
-    guessed = edge.astype(np.float32).view(np.int32).astype(np.int64) - _ASIDE
-    found = guessed.copy()
+    guess = edge.astype(np.float32).view(np.int32).astype(np.int64) - _ASIDE
+    place = guess.copy()
     for _ in range(2 * _ASIDE + 1):
-        product = np.float32(sigma) * (_HALF_ROOT * _number(found))
-        found += np.round(product.astype(float) / grain) < cells
-    return found
+        product = np.float32(sigma) * (_HALF_ROOT * _number(place))
+        place += np.round(product.astype(float) / grain) < cells
+    return place
 
 
 def _number(place: np.ndarray) -> np.ndarray:

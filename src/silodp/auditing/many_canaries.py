@@ -55,18 +55,18 @@ class Bound:
 def guess_canaries(job: Job, plan: SiloPlan, seeds: range, most_runs: int) -> Guessed:
     """Runs with canaries whose coins are drawn anew in each."""
     passes, rounds = job.schedule.train, job.rounds
-    rows = plan.total_steps * plan.slots + plan.held
-    canaries = min(plan.held, _CANARIES)
+    rows = plan.total_steps * plan.batch_capacity + plan.true_count
+    canaries = min(plan.true_count, _CANARIES)
     runs = int(np.clip(_WORK / (rows * canaries), _FEWEST_RUNS, _MOST_RUNS))
     runs = min(runs, most_runs)
     # Coins of the audit's own: they are no part of what is audited.
     inside = np.random.default_rng(seeds[0]).random((runs, canaries)) < 0.5
     out = -1.0 if plan.relation == "replace-one" else 0.0
-    x = np.zeros((plan.held, canaries), np.float32)
+    x = np.zeros((plan.true_count, canaries), np.float32)
     x[np.arange(canaries), np.arange(canaries)] = _LONG
 
     def world(own: np.ndarray) -> Federation:
-        y = np.zeros(plan.held)
+        y = np.zeros(plan.true_count)
         y[:canaries] = -_LONG * np.where(own, 1.0, out)
         return regression_silos([(plan.silo, x, y)])
 
@@ -74,9 +74,9 @@ def guess_canaries(job: Job, plan: SiloPlan, seeds: range, most_runs: int) -> Gu
     probe = linear_job(job, canaries)
     sums = read_sums(probe, federations, [plan], seeds[:runs], rounds, passes, (1.0,) * rounds)
     # In units of the noise of one step; [runs, canaries, passes of the run].
-    seen = np.moveaxis(sums[:, 0, :, :, :canaries], -1, 1).reshape(runs, canaries, -1)
-    seen = np.nan_to_num(seen / plan.noise_multiplier, nan=1e9, posinf=1e9, neginf=-1e9)
-    scores = likelihood_ratio(seen.reshape(runs * canaries, -1), plan)
+    readings = np.moveaxis(sums[:, 0, :, :, :canaries], -1, 1).reshape(runs, canaries, -1)
+    readings = np.nan_to_num(readings / plan.noise_multiplier, nan=1e9, posinf=1e9, neginf=-1e9)
+    scores = likelihood_ratio(readings.reshape(runs * canaries, -1), plan)
     return Guessed(scores.reshape(runs, canaries), inside)
 
 

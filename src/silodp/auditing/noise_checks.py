@@ -57,9 +57,9 @@ def check_noise(
 
     Args:
       job: what is audited.
-      plans: of the silos; those that are private.
-      place: of the audited one.
-      seeds: as many as may be used.
+      plans: plans of the silos that are private.
+      place: the audited silo's place among them.
+      seeds: seeds that may be used.
     """
     rounds = int(np.clip(job.rounds, _FEWEST_ROUNDS, _MOST_ROUNDS))
     passes = job.schedule.train
@@ -75,7 +75,10 @@ def check_noise(
     drawn = sum(plan.steps for plan in probed) * rounds * passes * trials
     size = int(np.clip(_MOST_NUMBERS / drawn, 8, min(max(job.parameters, 8), MOST_PARAMETERS)))
     federation = regression_silos(
-        [(plan.silo, np.ones((plan.held, size - 1)), np.zeros(plan.held)) for plan in probed]
+        [
+            (plan.silo, np.ones((plan.true_count, size - 1)), np.zeros(plan.true_count))
+            for plan in probed
+        ]
     )
     weights = [WEIGHTS[number // 2 % len(WEIGHTS)] for number in range(rounds)]
     sums = read_sums(
@@ -96,7 +99,7 @@ def check_low_bits(job: Job, plan: SiloPlan, seeds: Sequence[int]) -> list[Check
     while _cells(plan)[1] > _MOST_CELLS:
         plan = replace(plan, noise_multiplier=plan.noise_multiplier / 2)
     grain, width = _cells(plan)
-    x, y = np.ones((plan.held, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.held)
+    x, y = np.ones((plan.true_count, _LOW_BIT_PARAMETERS - 1)), np.zeros(plan.true_count)
     federation = regression_silos([(plan.silo, x, y)])
     trials, rounds = _LOW_BIT_RUNS
     sums = read_sums(probe, [federation], [plan], seeds[:trials], rounds, 1, ())
@@ -113,7 +116,7 @@ def _cells(plan: SiloPlan) -> tuple[float, float]:
 def noise_checks(
     sums: np.ndarray, plans: Sequence[SiloPlan], place: int, weights: np.ndarray
 ) -> list[Check]:
-    """The same of noise that was read: [trials, silos, rounds, passes, parameters], in clips."""
+    """Checks of noise that was read: [trials, silos, rounds, passes, parameters], in clips."""
     unit = [
         sums[:, number] / _deviations(plan, weights)[:, None, None]
         for number, plan in enumerate(plans)
@@ -127,7 +130,7 @@ def noise_checks(
 
 
 def _deviations(plan: SiloPlan, weights: np.ndarray) -> np.ndarray:
-    """Of the weighted sum of a pass's noise, in clips, for each weight."""
+    """Standard deviation of the weighted sum of a pass's noise, in clips, for each weight."""
     powers = np.abs(weights[:, None]) ** np.arange(plan.steps)[None, :]
     return plan.noise_multiplier * np.sqrt(np.sum(powers**2, axis=1))
 
@@ -208,8 +211,8 @@ def _shape(own: np.ndarray) -> list[Check]:
 
 
 def _fineness(plan: SiloPlan) -> float:
-    """Of noise in its deviations: so fine that hardly two agree, and coarser than the lattice."""
-    largest = plan.batch * plan.most / plan.records
+    """A grid, in deviations of noise, on which hardly two agree, coarser than the lattice."""
+    largest = plan.expected_batch * plan.max_count / plan.public_count
     grain = 2.0**-22 * (largest + 10 * np.sqrt(largest) + 10 * plan.noise_multiplier)
     return max(2.0**-17, 16 * grain / plan.noise_multiplier)
 
@@ -226,7 +229,7 @@ def _dependence(own: np.ndarray, fine: float) -> list[Check]:
         by_pass = np.moveaxis(own, 2, 0).reshape(passes, -1)
         checks.append(_pairs("noise of different passes", by_pass, "passes"))
     rows = own.reshape(-1, size)
-    # Turned around it is as bad as the same again.
+    # Noise with its sign turned is as bad as the noise itself again.
     some = np.abs(rows) if size > 1 else rows[:0]
     repeated = len(some) - len(np.unique(np.round(some / max(1e-4, fine)), axis=0))
     again = [_again(own, lag, fine) for lag in (1, 2)]

@@ -65,11 +65,11 @@ def curve_allows(
     """Whether a mechanism of that curve may let so many guesses be right with this chance.
 
     Args:
-      canaries: of all runs.
-      guesses: that were made.
-      right: of them.
-      chance: that is held to be too small to believe in.
-      epsilons: of the curve.
+      canaries: number of canaries of all runs.
+      guesses: number of guesses that were made.
+      right: number of guesses that were right.
+      chance: a probability too small to believe in.
+      epsilons: epsilons of the curve.
       deltas: at each of them.
     """
     least = _inverse(epsilons, deltas)
@@ -94,10 +94,10 @@ def _inverse(epsilons: np.ndarray, deltas: np.ndarray) -> Callable[[float], floa
     for factor, delta in zip(np.exp(epsilons), deltas, strict=True):
         there, not_there = (grid - delta) / factor, 1 - delta - factor * (1 - grid)
         values = np.maximum(values, np.maximum(there, not_there))
-    known, least = grid.tolist(), values.tolist()
+    points, least = grid.tolist(), values.tolist()
 
     def rounded(y: float) -> float:
-        place = bisect_right(known, y) - 1
+        place = bisect_right(points, y) - 1
         return least[place] if place >= 0 else 0.0
 
     return rounded
@@ -126,9 +126,9 @@ def right_guesses(scores: np.ndarray, inside: np.ndarray, part: float) -> tuple[
     """Guesses and right ones, if so many canaries of highest and of lowest score are guessed.
 
     Args:
-      scores: of the canaries; high where one seems to be in.
+      scores: scores of the canaries; high where one seems to be in.
       inside: whether each is.
-      part: of the canaries that is guessed, half of it at either end.
+      part: the part of the canaries that is guessed, half of it at either end.
     """
     half = max(1, int(part * len(scores) / 2))
     order = np.argsort(scores)

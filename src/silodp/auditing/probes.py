@@ -56,10 +56,10 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
     """A method that starts every pass at the same model and keeps all answers.
 
     Args:
-      passes: in a round.
-      weights: of earlier steps, in each round; empty: passes start from the run's first model, and
-        nothing pulls.
-      lr: of the runs.
+      passes: number of passes in a round.
+      weights: weight of earlier steps, in each round; empty: passes start from the run's first
+        model, and nothing pulls.
+      lr: learning rate of the runs.
     """
 
     def build(rounds: int) -> Method:
@@ -76,13 +76,13 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
             if weights:
                 strengths = jnp.asarray([(1.0 - weight) / lr for weight in weights], jnp.float32)
                 pull = (first, strengths[number])
-            heard = []
+            moves = []
             for _ in range(passes):
                 answer = queries.train(first, *pull)
                 moved = jax.tree.map(lambda a, b: (a - b).ravel(), first, answer)
-                heard.append(jnp.concatenate(jax.tree.leaves(moved)))
-            kept = answers.at[number].set(jnp.stack(heard))
-            return (first, _Probed(number + 1, kept)), ()
+                moves.append(jnp.concatenate(jax.tree.leaves(moved)))
+            all_answers = answers.at[number].set(jnp.stack(moves))
+            return (first, _Probed(number + 1, all_answers)), ()
 
         return Method(
             schedule=lambda rounds: Schedule(rounds, train=passes),
@@ -93,7 +93,7 @@ def probing(passes: int, weights: Sequence[float], lr: float) -> MethodEntry:
             personal=lambda silo, _: silo[0],
         )
 
-    return MethodEntry("reads off noisy sums", "as many passes as it is told", build)
+    return MethodEntry("reads off noisy sums", "the passes that it is built with", build)
 
 
 def read_sums(
@@ -109,11 +109,11 @@ def read_sums(
 
     Args:
       job: what is audited.
-      federations: of each trial, or one for all.
-      plans: of each silo.
-      seeds: of the trials.
-      rounds: of a trial.
-      passes: of a round.
+      federations: one for each trial, or one for all.
+      plans: the plan of each silo.
+      seeds: the seed of each trial.
+      rounds: number of rounds of a trial.
+      passes: number of passes of a round.
       weights: as for `probing`. Without them every plan must have passes of one step.
     """
     lr = TINY_LR if weights else HUGE_LR
@@ -129,7 +129,7 @@ def read_sums(
     setting = Setting(lr, plans_of(probe, plans), {})
     groups = group_silos(setting.plans, probe.release)
     order = np.argsort(np.concatenate([group.members for group in groups]))
-    scale = np.array([plan.batch / lr / plan.clip for plan in plans])[:, None, None, None]
+    scale = np.array([plan.expected_batch / lr / plan.clip for plan in plans])[:, None, None, None]
     at_once = _at_once(federations[0], plans, rounds * passes * probe.parameters, len(seeds))
     parts, simulation, programs = [], None, Programs()
     for first in range(0, len(seeds), at_once):
@@ -149,9 +149,11 @@ def read_sums(
 
 
 def _at_once(federation: Federation, plans: Sequence[SiloPlan], kept: int, trials: int) -> int:
-    """As many trials as fit the memory that is allowed; each part is as long as the others."""
+    """How many trials fit the memory that is allowed; each part is as long as the others."""
     records = sum(silo.train.x.size for silo in federation.silos)
-    drawn = sum(plan.steps * (plan.slots + federation.silos[0].train.x[0].size) for plan in plans)
+    drawn = sum(
+        plan.steps * (plan.batch_capacity + federation.silos[0].train.x[0].size) for plan in plans
+    )
     fitting = max(2, int(_NUMBERS / (2 * records + 3 * drawn + 2 * kept * len(plans))))
     parts = -(-trials // min(trials, fitting))
     return -(-trials // parts)
@@ -182,12 +184,12 @@ def full_batch(plan: SiloPlan, records: int) -> SiloPlan:
     """The plan for so many records that are all taken in the single step of a pass."""
     return replace(
         plan,
-        records=records,
-        held=records,
-        most=records,
-        batch=records,
+        public_count=records,
+        true_count=records,
+        max_count=records,
+        expected_batch=records,
         epochs=1,
         steps=1,
         draw="every",
-        slots=records,
+        batch_capacity=records,
     )

@@ -15,28 +15,28 @@ from silodp.privacy.plan import SiloPlan
 _HUGE = 1e300
 
 
-def in_units_of_noise(seen: np.ndarray, plans: Sequence[SiloPlan], lr: float) -> np.ndarray:
+def in_units_of_noise(readings: np.ndarray, plans: Sequence[SiloPlan], lr: float) -> np.ndarray:
     """What was seen [trials, silos, ...], by the noise of one step in each silo."""
     noise = [
-        lr * plan.clip * plan.noise_multiplier / plan.batch if plan.private else 1.0
+        lr * plan.clip * plan.noise_multiplier / plan.expected_batch if plan.private else 1.0
         for plan in plans
     ]
-    return seen / np.array(noise).reshape(-1, *[1] * (seen.ndim - 2))
+    return readings / np.array(noise).reshape(-1, *[1] * (readings.ndim - 2))
 
 
 def statistics(
-    seen: np.ndarray, plan: SiloPlan, place: int, names: Sequence[str]
+    readings: np.ndarray, plan: SiloPlan, place: int, names: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """By name, each statistic [trials] of what was seen [trials, silos, passes].
 
     Args:
-      seen: of all silos.
-      plan: of the audited one.
-      place: of the audited one.
-      names: of all.
+      readings: what was seen of all silos.
+      plan: the audited silo's plan.
+      place: the audited silo's place.
+      names: names of all silos.
     """
     with np.errstate(all="ignore"):
-        own = seen[:, place].astype(float)
+        own = readings[:, place].astype(float)
         found = {
             "sum over passes": own.sum(axis=1),
             "likelihood ratio": likelihood_ratio(own, plan),
@@ -49,18 +49,18 @@ def statistics(
             found["least change from pass to pass"] = steps.min(axis=1)
         for other, name in enumerate(names):
             if other != place:
-                apart = own - seen[:, other]
+                apart = own - readings[:, other]
                 found[f"sum of differences to {name}"] = apart.sum(axis=1)
                 found[f"least difference to {name}"] = np.abs(apart).min(axis=1)
     return {name: np.where(np.isfinite(s), s, _HUGE) for name, s in found.items()}
 
 
 def likelihood_ratio(own: np.ndarray, plan: SiloPlan) -> np.ndarray:
-    """Of the two worlds, if the other records were perfectly known: no test is stronger then.
+    """The log-likelihood ratio of the two worlds, were all other records known: the strongest test.
 
     The canary is drawn in k of the steps of a pass, k being binomial.
     """
-    rate = min(1.0, plan.batch / plan.records)
+    rate = min(1.0, plan.expected_batch / plan.public_count)
     most = int(stats.binom.isf(1e-9, plan.steps, rate))  # more is too unlikely to matter
     counts = np.arange(most + 1)
     chance = stats.binom.logpmf(counts, plan.steps, rate)

@@ -40,7 +40,11 @@ def check_selections(
     worse = [_worse(plan) for plan in plans]
     federation = regression_silos(
         [
-            (plan.silo, (np.arange(plan.held) < bad)[:, None].astype(float), np.zeros(plan.held))
+            (
+                plan.silo,
+                (np.arange(plan.true_count) < bad)[:, None].astype(float),
+                np.zeros(plan.true_count),
+            )
             for plan, bad in zip(plans, worse, strict=True)
         ]
     )
@@ -91,20 +95,20 @@ def check_selections(
 
 
 def _worse(plan: SiloPlan) -> int:
-    """How many records tell the two candidates apart."""
-    wanted = _GAP * 2 * plan.records / (plan.select_epsilon * max(1, plan.records - 1))
-    return int(np.clip(round(wanted), 1, plan.held))
+    """How many records have another loss under the second candidate."""
+    count = _GAP * 2 * plan.public_count / (plan.select_epsilon * max(1, plan.public_count - 1))
+    return int(np.clip(round(count), 1, plan.true_count))
 
 
 def _exponent(plan: SiloPlan, bad: int) -> float:
     """epsilon times the gap of scores over twice their sensitivity."""
-    n = plan.records
+    n = plan.public_count
     sensitivity = 1 / n if plan.relation == "replace-one" else 1 / (n - 1)
     return plan.select_epsilon * (bad / n) / (2 * sensitivity)
 
 
 def _chance(job: Job, plan: SiloPlan, exponent: float) -> float:
-    """That the worse of two is chosen."""
+    """The probability that the worse of two is chosen."""
     if job.select_mechanism == "exponential":
         return 1 / (1 + math.exp(exponent))
     return math.exp(-exponent) / 2

@@ -52,7 +52,12 @@ def check_sensitivity(
     silent = replace(plan, noise_multiplier=_NONE)
     plans = [
         # What is public is the same in all worlds, and so much that grains are coarse.
-        replace(full_batch(silent, base.units), held=world.units, slots=world.units, most=_MOST)
+        replace(
+            full_batch(silent, base.units),
+            true_count=world.units,
+            batch_capacity=world.units,
+            max_count=_MOST,
+        )
         for world in worlds
     ]
     shown = _federation(federation, worlds)

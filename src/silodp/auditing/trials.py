@@ -28,10 +28,10 @@ def run_trials(
     """What the adversary sees of each silo: [trials, silos, settings, passes of the run].
 
     Args:
-      job: whose method is `watched`.
+      job: a job whose method is `watched`.
       federation: the same in all trials.
       settings: in which every trial is run; their plans are the same.
-      seeds: of the trials.
+      seeds: the seed of each trial.
       progress: called with the part of all trials that is done.
     """
     at_once = min(len(seeds), _trials_at_once(job, federation, settings))
@@ -53,17 +53,17 @@ def run_trials(
 
 
 def _seen(state: State, order: np.ndarray) -> np.ndarray:
-    """Of each group [seeds, silos, settings, rounds, passes], in the federation's order."""
+    """What was seen, in the federation's order: [seeds, silos, settings, rounds * passes]."""
     groups: list[Watched] = list(state.silos)
     by_group = np.concatenate([np.asarray(group.seen) for group in groups], axis=1)
     return by_group.reshape(*by_group.shape[:3], -1)[:, order]
 
 
 def _trials_at_once(job: Job, federation: Federation, settings: Sequence[Setting]) -> int:
-    """As many as fit: each holds the records twice, its random words and its models."""
+    """How many fit memory: each holds the records twice, its random words and its models."""
     records = sum(silo.train.x.nbytes + silo.test.x.nbytes for silo in federation.silos)
-    words = sum(plan.steps * (plan.slots + job.parameters) for plan in settings[0].plans)
-    rows = sum(plan.slots for plan in settings[0].plans)
+    words = sum(plan.steps * (plan.batch_capacity + job.parameters) for plan in settings[0].plans)
+    rows = sum(plan.batch_capacity for plan in settings[0].plans)
     gathered = 0 if job.model.heavy else rows * math.prod(federation.input_shape)
     a_run = gathered + 8 * len(federation.silos) * job.parameters
     a_trial = 2.5 * records + 4.0 * (4 * words + len(settings) * a_run)

@@ -45,10 +45,10 @@ class Adversary:
 
     Attributes:
       job: what is trained.
-      plan: of the silo.
-      lr: of local training.
+      plan: the silo's plan.
+      lr: learning rate of local training.
       canary: features and label of the canary, as a batch of one, prepared for the model.
-      others: of all other units.
+      others: features and labels of all other units.
       starts: models to start from, if the model is linear (see `canary.Canary`).
     """
 
@@ -84,7 +84,7 @@ class Adversary:
 
     def pull_of_others(self, params: Params) -> Params:
         """What the other units are expected to move a model by in a pass."""
-        steps = self.plan.steps * self.lr / self.plan.records  # each is drawn at batch / records
+        steps = self.plan.steps * self.lr / self.plan.public_count  # each is drawn at b_k / n_k
         total = self._clipped_sum(params, self.others)
         return jax.tree.map(lambda g: -steps * g, total)
 
@@ -114,14 +114,14 @@ def watched(entry: MethodEntry, adversary: Adversary) -> MethodEntry:
             server, own = method.init(start)
             return server, Watched(own, jnp.int32(0), jnp.zeros((rounds, passes)))
 
-        def local(silo: Watched, told, queries: Queries):
+        def local(silo: Watched, broadcast, queries: Queries):
             listening = _Listening(queries, adversary, strategy, silo.round * passes)
-            own, message = method.local(silo.own, told, listening)  # type: ignore[arg-type]
-            row = jnp.zeros(passes).at[: len(listening.heard)].set(jnp.stack(listening.heard))
+            own, message = method.local(silo.own, broadcast, listening)  # type: ignore[arg-type]
+            row = jnp.zeros(passes).at[: len(listening.readings)].set(jnp.stack(listening.readings))
             return Watched(own, silo.round + 1, silo.seen.at[silo.round].set(row)), message
 
-        def personal(silo: Watched, told):
-            return method.personal(silo.own, told)
+        def personal(silo: Watched, broadcast):
+            return method.personal(silo.own, broadcast)
 
         return method._replace(init=init, local=local, personal=personal)
 
@@ -134,13 +134,13 @@ class _Listening:
     def __init__(self, queries: Queries, adversary: Adversary, strategy: Array, first: Array):
         self._queries, self._adversary = queries, adversary
         self._strategy, self._first = strategy, first
-        self.heard: list[Array] = []
+        self.readings: list[Array] = []
         self.select: Callable[..., Array] = queries.select
         self.noise = queries.noise
 
     def train(self, params: Params, towards: Params | None = None, strength=0.0) -> Params:
         adversary = self._adversary
-        start = adversary.start(params, self._strategy, self._first + len(self.heard))
+        start = adversary.start(params, self._strategy, self._first + len(self.readings))
         trained = self._queries.train(start, towards, strength)
 
         # Without records and noise, the regulariser alone would lead here.
@@ -151,8 +151,8 @@ class _Listening:
             expected = add(expected, adversary.pull_of_others(start))
         gradient = adversary.gradient(start)
         along = _inner(difference(expected, trained), gradient)
-        self.heard.append(along / jnp.sqrt(_inner(gradient, gradient)))
-        # The method goes on as if the pass had started where it asked for.
+        self.readings.append(along / jnp.sqrt(_inner(gradient, gradient)))
+        # The method goes on as if the pass had started from the model that it gave.
         return jax.tree.map(lambda t, s, p: t - kept * (s - p), trained, start, params)
 
 

@@ -75,7 +75,7 @@ def _csv(model: "PersonalModel", said: "Predictions") -> str:
 
     classes = model.about.preparation.target.classes
     header = ["row", "prediction"]
-    if said.chances is not None:
+    if said.probabilities is not None:
         header += [shown(f"probability of {name}", None) for name in classes]
     elif classes:
         header.append("margin")
@@ -85,8 +85,8 @@ def _csv(model: "PersonalModel", said: "Predictions") -> str:
     for place, (row, value) in enumerate(zip(said.rows, said.values, strict=True)):
         cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
         more: Any = ()
-        if said.chances is not None:
-            more = said.chances[place]
+        if said.probabilities is not None:
+            more = said.probabilities[place]
         elif classes:
             more = (float(said.outputs[place]),)
         writer.writerow([int(row) + 1, cell, *(f"{number:.9g}" for number in more)])
@@ -107,7 +107,7 @@ def _as_json(
         "classes": list(classes),
         "rows": [int(row) + 1 for row in said.rows],
         "predictions": said.values,
-        "probabilities": None if said.chances is None else said.chances.tolist(),
+        "probabilities": None if said.probabilities is None else said.probabilities.tolist(),
         "outputs": said.outputs.tolist(),
         "rows_left_out": rows - len(said.rows),
         "columns_not_used": unused,

@@ -29,7 +29,7 @@ SelectMechanism = Literal["exponential", "permute-and-flip"]
 SelectScore = Literal["error", "loss"]
 Regulariser = Literal["outside", "inside", "proximal"]
 Optimiser = Literal["sgd", "momentum", "adam"]
-ServerOptimiser = Literal["average", "fedavgm", "fedadam"]
+ServerOptimiserName = Literal["average", "fedavgm", "fedadam"]
 Weights = Literal["records", "uniform"]
 Split = Literal["coin", "paper"]
 """How records are parted for training and testing: by a coin for each record, or by a draw over all

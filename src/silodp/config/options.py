@@ -18,7 +18,7 @@ from silodp.config.choices import (
     Sampling,
     SelectMechanism,
     SelectScore,
-    ServerOptimiser,
+    ServerOptimiserName,
     SmallSilos,
     Weights,
 )
@@ -128,9 +128,9 @@ class RunRequest(DataRequest):
         group="Method",
         tags={"agreed", "of_method", "tuned"},
     )
-    server_optimiser: ServerOptimiser = option(
+    server_optimiser: ServerOptimiserName = option(
         "average",
-        f"How the server uses the silos' mean update: {listed(ServerOptimiser)}.",
+        f"How the server uses the silos' mean update: {listed(ServerOptimiserName)}.",
         group="Method",
         tags={"agreed", "of_method", "tuned"},
         word="server",

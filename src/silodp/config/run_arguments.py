@@ -20,7 +20,7 @@ from silodp.config.choices import (
     Sampling,
     SelectMechanism,
     SelectScore,
-    ServerOptimiser,
+    ServerOptimiserName,
     SmallSilos,
     Split,
     TaskName,
@@ -101,7 +101,7 @@ class _Arguments(TypedDict, total=False):
     """Training passes of a silo's own model in a round (ditto)."""
     method_options: str | Mapping[str, float] | None
     """Options of a method of your own: name=number, separated by commas."""
-    server_optimiser: ServerOptimiser
+    server_optimiser: ServerOptimiserName
     """How the server uses the silos' mean update: average, fedavgm, fedadam."""
     server_momentum: float
     """Of fedavgm; beta_1 of fedadam."""

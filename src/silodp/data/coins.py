@@ -36,10 +36,10 @@ def toss(
     """Whether each coin falls on the side that has this share of them: [records] of bool.
 
     Args:
-      identities: of each record; equal ones have one coin.
+      identities: one for each record; equal ones have one coin.
       share: from 0 to 1.
       purpose: coins for different purposes fall by themselves.
-      silo: whose records they are; silos of other names have other coins.
+      silo: name of the silo; silos of other names have other coins.
       seed: likewise.
     """
     coins = _coins(identities, purpose, silo, seed)
@@ -59,16 +59,16 @@ def deal(identities: Sequence[bytes], shares: np.ndarray, purpose: str) -> np.nd
 
 
 def _coins(identities: Sequence[bytes], purpose: str, silo: str, seed: int) -> np.ndarray:
-    """Of each record, a number from 0 to 2^64 - 1: uint64 [records]."""
+    """A number from 0 to 2^64 - 1 for each record: uint64 [records]."""
     words = f"{len(purpose)} {purpose} {seed} {silo}".encode("utf-8", "surrogatepass")
     keyed = hashlib.blake2b(key=hashlib.blake2b(words, digest_size=32).digest(), digest_size=8)
 
-    def fallen(identity: bytes) -> bytes:
+    def coin_of(identity: bytes) -> bytes:
         coin = keyed.copy()
         coin.update(identity)
         return coin.digest()
 
-    return np.frombuffer(b"".join(map(fallen, identities)), ">u8").astype(np.uint64)
+    return np.frombuffer(b"".join(map(coin_of, identities)), ">u8").astype(np.uint64)
 
 
 def of_texts(texts: Iterable[str]) -> list[bytes]:
@@ -95,7 +95,7 @@ def of_arrays(x: np.ndarray, y: Sequence[bytes] | np.ndarray) -> list[bytes]:
 
 
 def contents(x: np.ndarray, y: Sequence[bytes] | np.ndarray) -> list[bytes]:
-    """The same without numbers: records that are alike have one coin."""
+    """Identities without numbers: records that are alike have one coin."""
     features = np.ascontiguousarray(x).reshape(len(x), math.prod(x.shape[1:]))  # also of no record
     labels = y if not isinstance(y, np.ndarray) else [label.tobytes() for label in y]
     # The length of the features is the same in all: nothing is taken for something else.
@@ -134,7 +134,7 @@ def _forms(values: pd.Series, as_text: bool) -> list[bytes]:
 
 
 def _form(value: object, as_text: bool) -> bytes:
-    """As in `_forms`, of one value, in whatever type it came."""
+    """The form (see `_forms`) of one value, in whatever type it came."""
     if value is None or value is pd.NA or value is pd.NaT:
         return MISSING
     if isinstance(value, float | np.floating) and math.isnan(value):

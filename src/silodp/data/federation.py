@@ -62,7 +62,7 @@ class Records:
 
 @dataclass(frozen=True)
 class ExpectedCounts:
-    """What may be told of a silo whose records are parted by coins.
+    """What is public of a silo whose records are parted by coins.
 
     How many of them are for training hangs on what each record holds, and so is a secret. These
     numbers follow from how many records (or subjects) the silo has, and from public options.
@@ -70,12 +70,12 @@ class ExpectedCounts:
     Attributes:
       train: training units (records or subjects) that are expected; at least 1.
       test: test records that are expected; at least 1.
-      most: units that the silo has: no more can be for training.
+      max_count: units that the silo has: no more can be for training.
     """
 
     train: int
     test: int
-    most: int
+    max_count: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Silo:
     """A site that holds records which may not leave it.
 
     `preparation` says how they were made from what the silo has, where that is known. `expected` is
-    what may be told instead of the numbers of records that are really there; None says that these
+    what is public instead of the numbers of records that are really there; None says that these
     are no secret of single records (as where a silo's parts were given, not drawn by coins).
 
     Examples:
@@ -101,7 +101,7 @@ class Silo:
 
     @property
     def public_count(self) -> int:
-        """n_k as far as it may be told: training units, expected or real."""
+        """n_k as far as it is public: training units, expected or real."""
         return self.train.units if self.expected is None else self.expected.train
 
     @property
@@ -110,14 +110,14 @@ class Silo:
         return len(self.test) if self.expected is None else self.expected.test
 
     @property
-    def most_tested(self) -> int:
+    def max_test_count(self) -> int:
         """Test records that there may be; by subject, noisy metrics have no price."""
-        return len(self.test) if self.expected is None else self.expected.most
+        return len(self.test) if self.expected is None else self.expected.max_count
 
     @property
-    def most(self) -> int:
+    def max_count(self) -> int:
         """Training units that there may be."""
-        return self.train.units if self.expected is None else self.expected.most
+        return self.train.units if self.expected is None else self.expected.max_count
 
 
 @dataclass(frozen=True)
@@ -128,18 +128,18 @@ class Federation:
       name: what the data are called in results.
       silos: at least one, with distinct names.
       task: regression, binary or multiclass.
-      num_classes: of a multiclass task, and 0 otherwise. Public: the class list is not learned
+      num_classes: 0 unless the task is multiclass. Public: the class list is not learned
         from the records.
-      uncovered: what was released about the records before any query was asked, in words (such as
+      uncovered: what was released about the records before any query, in words (such as
         standardising by training statistics). It is repeated in every result, because no epsilon
         covers it.
       declared: the kinds of public knowledge that loading made use of: what a feature may hold (its
         bounds or levels), the range of the labels, the list of the classes.
       feature_bound: a public bound on |x| of every feature, where preprocessing guarantees one.
-      pixels: of images that are kept in one byte a value (dtype uint8), what 0 and 255 stand for.
+      pixels: what 0 and 255 stand for, of images kept in one byte a value (dtype uint8).
         They take a quarter of the memory, and become numbers where a model uses them.
-      class_names: of a classification, in the order of the labels, where they have names.
-      feature_names: of one record's features, flattened, where they have names.
+      class_names: names of the classes in the order of the labels, where they have names.
+      feature_names: names of one record's features, flattened, where they have names.
       may_be_empty: silos may hold no records, or records of one class only. For a site that has
         promised to answer: to refuse its records would tell of them.
 
@@ -187,7 +187,7 @@ class Federation:
         return f"{label:g}"
 
     def decoded(self) -> "Federation":
-        """The same federation with images as numbers: four times the memory."""
+        """This federation with images as numbers: four times the memory."""
         if self.pixels is None:
             return self
         low, high = self.pixels
@@ -230,12 +230,12 @@ class Federation:
 
     @property
     def public_counts(self) -> np.ndarray:
-        """The same as far as it may be told; all that is public follows from these."""
+        """`unit_counts` as far as they are public; all that is public follows from these."""
         return np.array([silo.public_count for silo in self.silos])
 
     @property
     def public_test_counts(self) -> np.ndarray:
-        """Test records of each silo, as far as they may be told."""
+        """Test records of each silo, as far as they are public."""
         return np.array([silo.public_test_count for silo in self.silos])
 
 
@@ -294,7 +294,7 @@ def check_federation(federation: Federation) -> None:
             may_be_empty = part == "test" and silo.expected is not None
             _check_records(federation, silo.name, part, records, may_be_empty)
         _check_classes(federation, silo)
-        if silo.train.units > silo.most or silo.public_count < 1 or silo.public_test_count < 1:
+        if silo.train.units > silo.max_count or silo.public_count < 1 or silo.public_test_count < 1:
             raise SilodpError(
                 f"Silo {silo.name!r}: expected is {silo.expected}, but it has {silo.train.units} "
                 "to train on: give at least 1 for each, and at most as many as there may be."

@@ -43,7 +43,7 @@ class DataFile:
     """A file of a data set, where it is published, and the checksum that it must have.
 
     Attributes:
-      name: of the file, as loaders look for it; in an archive, the file of that name in any folder.
+      name: what loaders look for; in an archive, the file of that name in any folder.
       origin: the address of the file itself, or the archive that holds it; None where a person must
         ask for access.
       checksum: "sha256:...", "md5:...", or "git:..." (the id that git gives a file's content); None
@@ -230,10 +230,10 @@ def fetch(
 
     Args:
       name: what errors call it.
-      url: of one of the schemes that are known here.
+      url: a URL of one of the schemes that are known here.
       path: is overwritten.
       by_hand: what a person can do instead, for errors.
-      progress: is told of bytes received.
+      progress: called with the bytes received.
       timeout: seconds without an answer.
     """
     try:

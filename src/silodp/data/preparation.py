@@ -48,7 +48,7 @@ class Scaling:
 
 
 def by_moments(mean: np.ndarray, deviation: np.ndarray) -> Scaling:
-    """Standardising by these."""
+    """How to standardise by this mean and deviation."""
     return Scaling("standardised", tuple(mean.ravel().tolist()), tuple(deviation.ravel().tolist()))
 
 
@@ -68,7 +68,7 @@ class Preparation:
 
     Attributes:
       encoder: the columns, in order; without columns, records are no rows of a table (images).
-      scaling: of the features that come from number columns.
+      scaling: how features of number columns are scaled.
       target: what is predicted, and how it is scaled.
       drop_missing: whether rows with missing values are left out; else they are refused.
       noisy: standardising by noisy statistics, after all of this, if a run paid for them.
@@ -111,7 +111,7 @@ def prepared_silo(name: str, train: Records, test: Records, preparation: Prepara
 
 
 def preparation_of(federation: Federation, silo: Silo) -> Preparation:
-    """That of the silo; where it has none, its features are taken as they are."""
+    """The silo's preparation; where it has none, its features are taken as they are."""
     if silo.preparation is not None:
         return silo.preparation
     names, shape = federation.feature_names, federation.input_shape
@@ -136,5 +136,5 @@ def preparation_of(federation: Federation, silo: Silo) -> Preparation:
 
 
 def default_names(count: int) -> tuple[str, ...]:
-    """Of the columns of features that have no names."""
+    """Names for the columns of features that have none."""
     return tuple(f"feature {place}" for place in range(count))

@@ -1,6 +1,6 @@
 """Scaling of features and targets: by training statistics, or by bounds that were declared.
 
-The first tells something about the records that no epsilon covers; the second tells nothing,
+The first reveals something of the records that no epsilon covers; the second reveals nothing,
 because the bounds were fixed before anyone looked.
 """
 
@@ -58,7 +58,7 @@ def bounds_to_symmetric(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.
 def records_to_unit_norm(x: np.ndarray) -> np.ndarray:
     """Each record [d] of `x` [n, d] over its own Euclidean norm; a record of zeros stays so.
 
-    A record becomes what it becomes whatever the others are, so this tells nothing about them.
+    A record becomes what it becomes whatever the others are, so this reveals nothing about them.
     """
     # By the largest feature first, or the squares of tiny ones would vanish.
     largest = np.abs(x).max(axis=1, keepdims=True)

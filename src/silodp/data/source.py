@@ -1,4 +1,4 @@
-"""What a data source is: how it is described, what it can be asked, and how it is loaded."""
+"""What a data source is: how it is described, which options it takes, and how it is loaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

@@ -32,11 +32,11 @@ record (replace-one); by subject: a subject with all its records, in place of a 
    replace-one accounting allows for: it takes each share to be anything within a bound, and 0 is.
 
 So what is (epsilon, delta)-private for neighbouring training records is that for neighbouring
-tables. How many are for training is a secret that no query is asked for; what is public is how many
+tables. How many are for training is a secret that no query is about; what is public is how many
 records the table has (where the policy says so), and what is expected of them.
 
-Not covered: that a silo is refused because a part of it is empty. It tells how its coins fell, and
-that no more will be told.
+Not covered: that a silo is refused because a part of it is empty. The refusal shows how its coins
+fell, and that nothing more will be released.
 
 By all records at once: drawn from a permutation, as scikit-learn does, so that the paper's splits
 can be drawn again (the authors call `sklearn.model_selection.train_test_split(...,
@@ -57,7 +57,7 @@ from silodp.data import coins
 from silodp.data.federation import ExpectedCounts, Records
 
 MAX_SEED = 2**32 - 1
-# How far the share of test records may be from what was asked for, where a split goes by time.
+# How far the share of test records may be from the test fraction, where a split goes by time.
 MOST_OFF = 0.25
 
 PAPER_SPLIT = (
@@ -75,7 +75,7 @@ TIME_SPLIT = (
 
 
 def authors_seed(seed: int) -> int:
-    """Of the authors' split number `seed`: their scripts start at 100, in steps of 1000.
+    """The seed of the authors' split number `seed`: their scripts start at 100, in steps of 1000.
 
     Far beyond the numbers that they used, it starts over, as no larger seed can be taken.
     """
@@ -158,7 +158,7 @@ def thin(records: Records, density: float, seed: int) -> Records:
 
 
 def thin_silo(name: str, train: Records, density: float | None, seed: int) -> Records:
-    """The silo's training records, thinned where it is asked for; some must be left."""
+    """The silo's training records, thinned where a density is given; some must be left."""
     if density is None:
         return train
     thinned = thin(train, density, seed)
@@ -193,7 +193,7 @@ def time_split(time: np.ndarray, test_fraction: float) -> tuple[np.ndarray, np.n
 
 
 class Parts(NamedTuple):
-    """A silo's training and test records, and what may be told of their numbers."""
+    """A silo's training and test records, and what is public of their numbers."""
 
     train: Records
     test: Records
@@ -217,11 +217,11 @@ def coin_split(
     Neither may be empty, unless `counted` is given: where a refusal would tell how coins fell.
 
     Args:
-      name: of the silo.
-      records: of the silo.
-      identities: of each record (or of its subject, where these are known); see `coins`.
+      name: name of the silo.
+      records: records of the silo.
+      identities: one for each record (or its subject, where these are known); see `coins`.
       test_fraction: share of the records (subjects, groups) that is expected to be for testing.
-      seed: of the coins.
+      seed: seed of the coins.
       density: share of the training records (subjects) that is expected to be used.
       groups: what is tossed for instead of records; a subject may then be on both sides. What it
         has for training is protected as one all the same.
@@ -259,7 +259,7 @@ def coin_split(
 def coin_thin(
     name: str, train: Records, test: Records, identities: Sequence[bytes], density: float, seed: int
 ) -> Parts:
-    """The same where training and test records are given, and the training records thinned."""
+    """`coin_split` where training and test records are given: thins the training records."""
     check_density(density)
     used = coins.toss(identities, density, "density", name, seed)
     if not used.any():
@@ -272,11 +272,11 @@ def coin_thin(
 def expected_counts(
     units: int, records: int, test_fraction: float, density: float | None = None
 ) -> ExpectedCounts:
-    """What may be told of how so many are parted by coins; without subjects units are records."""
+    """The public counts of a split by coins; without subjects units are records."""
     return ExpectedCounts(
         train=max(1, round((1 - test_fraction) * (density or 1.0) * units)),
         test=max(1, records - round((1 - test_fraction) * records)),
-        most=units,
+        max_count=units,
     )
 
 
@@ -289,7 +289,7 @@ def split_silo(
     *,
     time: np.ndarray | None = None,
 ) -> Parts:
-    """The same by a draw over all records (subjects, where they are known), as in the paper.
+    """Splits by a draw over all records (subjects, where they are known), as in the paper.
 
     With `time`, of each record, the latest are for testing instead. A subject may then be on both
     sides: what it has for training is protected as one all the same.
@@ -328,15 +328,15 @@ def paper_split(
     options: DataOptions,
     subjects: Sequence[str] | None = None,
 ) -> Parts:
-    """A silo of the paper's data: split as in the paper, or by coins if that is asked for.
+    """A silo of the paper's data: split as in the paper, or by coins if options say so.
 
     Args:
-      name: of the silo.
-      records: of the silo.
+      name: name of the silo.
+      records: records of the silo.
       test_fraction: share for testing.
-      seed: of coins.
-      paper_seed: of the paper's draw.
-      options: of which split and density matter here.
+      seed: seed of coins.
+      paper_seed: seed of the paper's draw.
+      options: the data options; split and density matter here.
       subjects: whom each record is about, where that is protected.
     """
     if options.split != "coin":

@@ -21,13 +21,13 @@ class Checkpoint(NamedTuple):
     """A run that is not finished.
 
     Attributes:
-      fingerprint: what was asked for; a run goes on only with the same.
+      fingerprint: digest of job, seeds, settings and records; a run goes on only with the same.
       chunk: which part of the runs was being trained.
       round: rounds done in that part.
       history: the metric at each evaluation, for each part so far: [evaluations, seeds, settings,
         silos].
-      state: of that part, as a flat list of arrays.
-      models: of the parts before, likewise, if they are kept.
+      state: state of that part, as a flat list of arrays.
+      models: models of the parts before, likewise, if they are kept.
       learned: what methods found out in the parts before, likewise.
       charge: the run's name in the silos' ledgers; empty without.
       secret: what its noise comes from, so that rounds which are done again are the same ones;
@@ -60,7 +60,7 @@ class CheckpointFolder:
         self._found = None if overwrite else load(folder)
         self.replaced = ""  # the name, in the silos' ledgers, of the run that is overwritten
         if overwrite:
-            with contextlib.suppress(SilodpError):  # a damaged one cannot tell
+            with contextlib.suppress(SilodpError):  # a damaged one has no name to replace
                 before = load(folder)
                 self.replaced = before.charge if before is not None else ""
         if self._found is not None and not resume:
@@ -125,8 +125,8 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Forgets the checkpoint, and what a killed process left half-written."""
         (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        for left in self.folder.glob(f".{CHECKPOINT_FILE}.*"):
-            left.unlink(missing_ok=True)
+        for leftover in self.folder.glob(f".{CHECKPOINT_FILE}.*"):
+            leftover.unlink(missing_ok=True)
 
 
 def load(folder: Path) -> Checkpoint | None:

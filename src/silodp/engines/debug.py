@@ -1,4 +1,4 @@
-"""The same run, one silo after the other and without compiling: slow, and it says where it failed.
+"""Runs a job one silo after the other, without compiling: slow, and it says where it failed.
 
 It runs the same functions as the simulation on the same random words, without padding or grouping,
 so it is also a check on both.
@@ -82,30 +82,30 @@ def _run(
     at_silo = [job.build(setting.options_of(place)) for place in places]
     key = jnp.asarray(run_key(seed, job.secret))
     random = _Random(job, seed, federation, setting)
-    server, _ = job.begin(method, key, 0)
-    states = [job.begin(method, key, place)[1] for place in places]
+    server, _ = job.first_states(method, key, 0)
+    states = [job.first_states(method, key, place)[1] for place in places]
     for number in range(job.rounds):
-        told = method.broadcast(server)
+        broadcast = method.broadcast(server)
         paid = session.pay(number, number + 1)
         messages = []
         for place, silo in enumerate(federation.silos):
             with _stage(silo.name, number, "local training"):
                 queries = _queries(job, federation, setting, random, place, paid)
-                states[place], message = at_silo[place].local(states[place], told, queries)
+                states[place], message = at_silo[place].local(states[place], broadcast, queries)
             _check_finite(silo.name, number, "local training", states[place])
             messages.append(message)
         with _stage("(server)", number, "merging"):
             joined = jax.tree.map(lambda *parts: jnp.stack(parts), *messages)
             server = method.merge(server, joined, jnp.asarray(job.weights, jnp.float32))
         if (number + 1) % evaluate_every == 0 or number + 1 == job.rounds:
-            told = method.broadcast(server)
+            broadcast = method.broadcast(server)
             metrics = [
-                _metric(job, number, silo, own.personal(state, told))
+                _metric(job, number, silo, own.personal(state, broadcast))
                 for silo, own, state in zip(federation.silos, at_silo, states, strict=True)
             ]
             report(number + 1, np.array(metrics))
-    told = method.broadcast(server)
-    models = [own.personal(state, told) for own, state in zip(at_silo, states, strict=True)]
+    broadcast = method.broadcast(server)
+    models = [own.personal(state, broadcast) for own, state in zip(at_silo, states, strict=True)]
     with _stage("(server)", job.rounds, "what was learned"):
         learned = jax.tree.map(np.asarray, method.learned(server))
     return jax.tree.map(lambda *silos: np.stack(silos), *models), learned
@@ -128,7 +128,7 @@ class _Random:
             self._key = jnp.asarray(run_key(seed, b""))
 
     def drawn(self, shape: PassShape, place: int, number: int) -> Drawn:
-        """For the silo at that place."""
+        """The randomness of the silo at that place."""
         if self._job.release:
             return drawn_by_host(jax.tree.map(lambda a: a[0, 0], self._of_round(number)[place]))
         return drawn_from_key(self._job, shape, self._key, place, jnp.int32(number), self._trial)

@@ -14,7 +14,7 @@ SECONDS_WORTH_KEEPING = 0.5
 
 
 def prepare_jax(cores: int | None = None) -> None:
-    """Gives JAX one CPU device a core (of all, unless told how many) and a folder for programs.
+    """Gives JAX one CPU device a core (all, or `cores` of them) and a folder for programs.
 
     Runs are spread over devices; with a single one most cores would idle. If JAX is running
     already, its devices are what there is. What the user has set is left alone.

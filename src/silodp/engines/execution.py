@@ -39,8 +39,8 @@ class Execution(NamedTuple):
     Attributes:
       rounds: at which the metric was evaluated.
       metrics: [evaluations, seeds, settings, silos].
-      models: of each setting, if asked for: a pytree with leading axes [seeds, silos].
-      learned: of each setting, what its method found out: leaves have a leading axis [seeds].
+      models: one for each setting, if kept: pytrees with leading axes [seeds, silos].
+      learned: what the method found out, for each setting: leaves have a leading axis [seeds].
       seconds: for compiling and for training.
     """
 
@@ -60,21 +60,21 @@ class _Kept:
     """A pytree of each finished part, with leading axes [seeds, settings].
 
     Attributes:
-      leaves: of each part, as a checkpoint keeps them.
+      leaves: the leaves of each part, as a checkpoint keeps them.
     """
 
     def __init__(self, leaves: Sequence[list[np.ndarray]]):
-        """Those of the parts that were finished before an interruption."""
+        """Starts with the parts that were finished before an interruption."""
         self.leaves = list(leaves)
         self._structure = jax.tree.structure(())
 
     def add(self, tree: Any) -> None:
-        """Of one part more; all have one structure."""
+        """Adds the tree of one part; all have one structure."""
         self._structure = jax.tree.structure(tree)
         self.leaves.append(checkpoint.flatten(tree))
 
     def joined(self, parts: list[_Part]) -> list[Any]:
-        """Of each setting, that of all seeds: leaves [seeds, ...]."""
+        """The tree of each setting, with all seeds: leaves [seeds, ...]."""
         # The last part is never finished before an interruption: the structure is known.
         by_setting: dict[int, dict[int, list[np.ndarray]]] = {}
         for part, leaves in zip(parts, self.leaves, strict=True):
@@ -166,9 +166,9 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        known = job.metric.where_known(federations[part.seeds])
+        has_metric = job.metric.where_known(federations[part.seeds])
         state = _train(
-            *(simulation, known, number, len(parts), rounds, at, histories),
+            *(simulation, has_metric, number, len(parts), rounds, at, histories),
             *(place, session, reporter, shown),
         )
         metrics[:, part.seeds, part.settings] = histories[number]
@@ -203,6 +203,13 @@ def check_equal_shapes(federations: Sequence[Federation]) -> None:
             )
 
 
+class _Verbatim(str):
+    """Text whose `repr` is the text itself."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def fingerprint(
     job: Job,
     seeds: Sequence[int],
@@ -212,9 +219,13 @@ def fingerprint(
     evaluate_every: int,
     engine: str,
 ) -> str:
-    """Of all that a run's numbers depend on: records, plans (hence budgets), options."""
+    """A digest of all that a run's numbers depend on: records, plans (hence budgets), options."""
     digest = hashlib.sha256()
-    about = (job.told, list(seeds), settings, evaluate_every, engine)
+    plans_as_stored = [
+        setting._replace(plans=tuple(_Verbatim(plan.stored_text()) for plan in setting.plans))
+        for setting in settings
+    ]
+    about = (job.identity, list(seeds), plans_as_stored, evaluate_every, engine)
     digest.update(repr(about).encode())
     digest.update(repr(federations[0].pixels).encode())
     for silo in (silo for federation in federations for silo in federation.silos):
@@ -226,7 +237,7 @@ def fingerprint(
 
 def _train(
     simulation: Simulation,
-    known: np.ndarray,
+    has_metric: np.ndarray,
     number: int,
     parts: int,
     rounds: list[int],
@@ -270,7 +281,7 @@ def _train(
                 done = stop
                 if done == evaluation:
                     evaluations.append(metric)
-                    latest = _mean_of_known(metric, known)
+                    latest = _mean_of_known(metric, has_metric)
                 shown.report(reporter, number * rounds[-1] + done, total, latest)
                 if interrupts.requested():
                     raise KeyboardInterrupt
@@ -284,9 +295,9 @@ def _train(
     return state
 
 
-def _mean_of_known(metric: np.ndarray, known: np.ndarray) -> float:
-    """Of [seeds, settings, silos], over the silos that have it [seeds, silos]; to be shown."""
-    values = metric[np.broadcast_to(known[:, None], metric.shape)]
+def _mean_of_known(metric: np.ndarray, has_metric: np.ndarray) -> float:
+    """The mean to be shown of [seeds, settings, silos], over silos that have it [seeds, silos]."""
+    values = metric[np.broadcast_to(has_metric[:, None], metric.shape)]
     return float(values.mean()) if values.size else math.nan
 
 
@@ -304,14 +315,14 @@ def _debug(
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
-    known = job.metric.where_known(federations)
+    has_metric = job.metric.where_known(federations)
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     for number, (s, r) in enumerate(runs):
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
             metrics[rounds.index(done), s, r] = metric
             so_far, total = number * job.rounds + done, len(runs) * job.rounds
-            latest = _mean_of_known(metric[None, None], known[s : s + 1])
+            latest = _mean_of_known(metric[None, None], has_metric[s : s + 1])
             shown.report(reporter, so_far, total, latest)
 
         kept[r].append(
@@ -329,8 +340,8 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
         records *= 5  # the bytes, and the numbers that the model makes of them
     # Padding to groups of like size adds about a quarter.
     a_seed = 2.5 * records
-    slots = sum(plan.slots for plan in settings[0].plans)
-    passes = sum(plan.steps * plan.slots for plan in settings[0].plans)
+    slots = sum(plan.batch_capacity for plan in settings[0].plans)
+    passes = sum(plan.steps * plan.batch_capacity for plan in settings[0].plans)
     a_run = 4.0 * (6 * len(first.silos) * job.parameters + 6 * slots)
     if job.model.heavy:
         a_run = 4.0 * 4 * len(first.silos) * job.parameters
@@ -339,15 +350,15 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
         apart = len({setting.trial for setting in settings}) > 1
         a_seed, a_run = (a_seed, a_run + draws) if apart else (a_seed + draws, a_run)
     if job.release:  # what the host draws for a round is each run's own
-        a_step = [plan.steps * (plan.slots + job.parameters) for plan in settings[0].plans]
+        a_step = [plan.steps * (plan.batch_capacity + job.parameters) for plan in settings[0].plans]
         a_run += 4.0 * 2 * job.schedule.train * sum(a_step)
     seeds_a_part = _at_once(len(federations), MEMORY_FOR_RECORDS / a_seed)
     # Settings of a release share nothing, and which silos are private is part of the program.
     at_most = MOST_TRIALS if job.pivot else 1 if job.release else MOST_SETTINGS
-    most = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
-    pivots = [0] if job.pivot else []  # trained in every part: it tells the trials what they hear
+    max_settings = min(at_most, MEMORY_FOR_RUNS / (a_run * seeds_a_part))
+    pivots = [0] if job.pivot else []  # trained in every part: trials need its broadcasts
     others = list(range(len(pivots), len(settings)))
-    blocks = _blocks(len(others), _at_once(len(others), most - len(pivots))) or [slice(0)]
+    blocks = _blocks(len(others), _at_once(len(others), max_settings - len(pivots))) or [slice(0)]
     return [
         _Part(seeds, [*pivots, *others[chosen]])
         for seeds in _blocks(len(federations), seeds_a_part)
@@ -355,9 +366,9 @@ def _parts(job: Job, federations: Sequence[Federation], settings: Sequence[Setti
     ]
 
 
-def _at_once(total: int, most: float) -> int:
-    """At most `most` (but one) at a time, in blocks of about equal size."""
-    blocks = math.ceil(total / max(1, math.floor(most)))
+def _at_once(total: int, limit: float) -> int:
+    """At most `limit` (but one) at a time, in blocks of about equal size."""
+    blocks = math.ceil(total / max(1, math.floor(limit)))
     return math.ceil(total / max(1, blocks))
 
 

@@ -1,4 +1,4 @@
-"""What an engine is asked to do: a job, and the settings in which its runs differ."""
+"""What an engine does: a job, and the settings in which its runs differ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -48,18 +48,18 @@ class Job:
       model: what is trained, and evaluated record by record.
       method: how silos learn together.
       fixed: the method's options that shape the program.
-      rounds: of communication.
-      weights: of the silos when merging; they sum to 1.
+      rounds: number of communication rounds.
+      weights: weights of the silos when merging; they sum to 1.
       subjects: whether a training row is all records of a subject.
       regulariser: where the pull towards another model goes.
-      optimiser: of local training.
-      select_mechanism: of private selections.
+      optimiser: the optimiser of local training.
+      select_mechanism: the mechanism of private selections.
       select_score: what they go by.
       select_bound: the largest loss that counts in them.
       metric: what is measured on test records; by default the task's own.
       metric_bound: the largest share of a test record that counts in the metric.
-      pivot: whether the settings after the first are trials within the silos: they are told what
-        the first one's server says, and send nothing.
+      pivot: whether the settings after the first are trials within the silos: they get the
+        broadcasts of the first one's server, and send nothing.
       secret: what randomness comes from, with the seed, in a release; empty: an experiment, in
         which it comes from the seed alone.
     """
@@ -93,18 +93,17 @@ class Job:
         """The method with these options (which may be traced)."""
         return self.method.build(rounds=self.rounds, **self.fixed, **options)
 
-    def begin(self, method: Method, key: Array, place: Array | int) -> tuple[Any, Any]:
+    def first_states(self, method: Method, key: Array, place: Array | int) -> tuple[Any, Any]:
         """The first states of the server and of a silo, in the run of that key."""
         first = init_key(key)
         params = self.model.init(first)
         return method.init(Start(params, jax.random.key_data(first), place, len(self.weights)))
 
     @property
-    def told(self) -> tuple:
-        """All of it that numbers depend on, but the secret; jobs that tell the same are the same.
+    def identity(self) -> tuple:
+        """All of it that numbers depend on, but the secret: jobs of one identity are one job.
 
-        Models and methods are known by what they are called; of methods that call themselves alike,
-        by where they are written.
+        Models and methods are known by their names, methods also by where they are written.
         """
         named = ("model", "method", "weights", "metric", "secret")
         others = [repr(getattr(self, f.name)) for f in fields(self) if f.name not in named]
@@ -170,7 +169,7 @@ class Job:
         Infinite where they have none: NaN is for models that diverged.
         """
         value = metric_value(
-            *(self.model, self.metric, params, test.features, test.y, test.records),
+            *(self.model, self.metric, params, test.features, test.y, test.true_count),
             bound=self.metric_bound,
         )
         return jnp.where(jnp.isnan(value), jnp.inf, value)

@@ -38,9 +38,9 @@ def group_silos(plans: Sequence[SiloPlan], release: bool = False) -> tuple[SiloG
     kinds = sorted({kind(plan) for plan in plans})
     for own in kinds:
         members = [number for number, plan in enumerate(plans) if kind(plan) == own]
-        members.sort(key=lambda number: (plans[number].steps, plans[number].slots))
-        most = max(1, MOST_GROUPS // len(kinds))
-        for start, stop in _cuts([plans[number] for number in members], most):
+        members.sort(key=lambda number: (plans[number].steps, plans[number].batch_capacity))
+        max_groups = max(1, MOST_GROUPS // len(kinds))
+        for start, stop in _cuts([plans[number] for number in members], max_groups):
             groups.append(_group(plans, np.array(members[start:stop]), release))
     return tuple(groups)
 
@@ -52,8 +52,8 @@ def _group(plans: Sequence[SiloPlan], members: np.ndarray, release: bool) -> Sil
         draw=chosen[0].draw,
         epochs=chosen[0].epochs,
         steps=int(max(steps)),
-        slots=int(max(plan.slots for plan in chosen)),
-        rows=int(max(1, *(plan.held for plan in chosen))),
+        batch_capacity=int(max(plan.batch_capacity for plan in chosen)),
+        rows=int(max(1, *(plan.true_count for plan in chosen))),
         even=bool(min(steps) == max(steps)),
         release=release,
         whole=release and chosen[0].private,
@@ -61,35 +61,38 @@ def _group(plans: Sequence[SiloPlan], members: np.ndarray, release: bool) -> Sil
     return SiloGroup(members, shape)
 
 
-def _cuts(plans: Sequence[SiloPlan], most: int) -> list[tuple[int, int]]:
+def _cuts(plans: Sequence[SiloPlan], max_groups: int) -> list[tuple[int, int]]:
     """Where to cut the sorted silos: dynamic programming over (silos taken, groups used)."""
-    # Silos of equal steps and slots never need parting, so only their ends are candidates.
+    # Silos of equal steps and capacity never need parting, so only their ends are candidates.
     ends = [
         stop
         for stop in range(1, len(plans) + 1)
         if stop == len(plans)
-        or (plans[stop].steps, plans[stop].slots) != (plans[stop - 1].steps, plans[stop - 1].slots)
+        or (plans[stop].steps, plans[stop].batch_capacity)
+        != (plans[stop - 1].steps, plans[stop - 1].batch_capacity)
     ]
     if len(ends) > 200:  # a thousand sizes: the exact optimum is not worth the time
         ends = sorted({ends[i] for i in np.linspace(0, len(ends) - 1, 200).astype(int)})
     starts = np.array([0, *ends])
-    widest = np.array([max((p.slots for p in plans[a:b]), default=0) for a, b in pairwise(starts)])
+    widest = np.array(
+        [max((p.batch_capacity for p in plans[a:b]), default=0) for a, b in pairwise(starts)]
+    )
     longest = np.array([plans[end - 1].steps for end in ends])
     best = {(0, 0): (0.0, -1)}
     for j in range(1, len(starts)):
-        for used in range(1, min(j, most) + 1):
+        for used in range(1, min(j, max_groups) + 1):
             options = []
             for i in range(used - 1, j):
                 if (i, used - 1) in best:
-                    slots = widest[i:j].max()
-                    work = (starts[j] - starts[i]) * longest[j - 1] * slots + GROUP_OVERHEAD
+                    capacity = widest[i:j].max()
+                    work = (starts[j] - starts[i]) * longest[j - 1] * capacity + GROUP_OVERHEAD
                     options.append((best[i, used - 1][0] + work, i))
             if options:
                 best[j, used] = min(options)
     last = len(starts) - 1
-    used = min((best[last, used][0], used) for used in range(1, most + 1) if (last, used) in best)[
-        1
-    ]
+    used = min(
+        (best[last, used][0], used) for used in range(1, max_groups + 1) if (last, used) in best
+    )[1]
     cuts = []
     j = last
     while j > 0:
@@ -100,9 +103,9 @@ def _cuts(plans: Sequence[SiloPlan], most: int) -> list[tuple[int, int]]:
 
 
 def widest(settings: Sequence[Setting]) -> tuple[SiloPlan, ...]:
-    """Of each silo, the plan that needs most slots: all settings must fit the compiled shape."""
+    """The plan of each silo with the largest capacity: all settings must fit the compiled shape."""
     return tuple(
-        max(plans, key=lambda plan: plan.slots)
+        max(plans, key=lambda plan: plan.batch_capacity)
         for plans in zip(*(setting.plans for setting in settings), strict=True)
     )
 
@@ -172,12 +175,14 @@ def group_data(
         return SiloRecords(
             features=features,
             y=y,
-            # Of each seed by itself: coins may give other numbers.
-            records=np.array([[len(y) for _, y in row] for row in units], np.int32),
-            count=of_each([plan.records for plan in plans], np.int32),
-            batch=of_each([plan.batch for plan in plans], np.int32),
+            # They may differ between seeds: coins decide.
+            true_count=np.array([[len(y) for _, y in row] for row in units], np.int32),
+            public_count=of_each([plan.public_count for plan in plans], np.int32),
+            expected_batch=of_each([plan.expected_batch for plan in plans], np.int32),
             steps=of_each([plan.steps for plan in plans], np.int32),
-            threshold=of_each([threshold_of(p.batch / p.records) for p in plans], np.uint32),
+            threshold=of_each(
+                [threshold_of(p.expected_batch / p.public_count) for p in plans], np.uint32
+            ),
         )
 
     return GroupData(
@@ -203,14 +208,16 @@ def silo_lattice(plan: SiloPlan) -> Lattice:
     """Where the silo's sums are released; without privacy there is neither grain nor noise."""
     if not plan.private:
         return Lattice(0.0, 0.0)
-    return lattice_of(plan.clip, plan.noise_multiplier, plan.batch * plan.most / plan.records)
+    return lattice_of(
+        plan.clip, plan.noise_multiplier, plan.expected_batch * plan.max_count / plan.public_count
+    )
 
 
 def silo_noise(plans: Sequence[Sequence[SiloPlan]]) -> SiloNoise:
     """Clip and noise of [silos][settings] plans; a run without privacy is not clipped."""
 
     def of_plan(plan: SiloPlan) -> tuple[float, float, float, float]:
-        select = sharpness(plan.select_epsilon, plan.relation, plan.records)
+        select = sharpness(plan.select_epsilon, plan.relation, plan.public_count)
         lattice = silo_lattice(plan)
         clip = plan.clip if plan.private else np.inf
         return clip, lattice.scale, lattice.grain, select

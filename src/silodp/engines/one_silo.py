@@ -1,6 +1,6 @@
 """One silo by itself: what a method may ask of it in a round, and its part in a run.
 
-The debug engine asks silo after silo so; a site has one silo, and compiles its part once.
+The debug engine goes through silos one by one; a site has one, and compiles its part once.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.session import PaidRounds
 
-# What a silo says that keeps the scale of its noise to itself.
-UNTOLD = PassNoise(float("inf"), 0.0, 0.0, 0.0)
+# What a silo says if it does not disclose the scale of its noise.
+UNDISCLOSED = PassNoise(float("inf"), 0.0, 0.0, 0.0)
 
 
 class SiloData(NamedTuple):
@@ -65,20 +65,20 @@ class Drawn(NamedTuple):
 def drawn_from_key(
     job: Job, shape: PassShape, key: Array, place: Array | int, number: Array, trial: int = 0
 ) -> Drawn:
-    """Of an experiment: `key` is that of the run; other arguments as for `pass_keys`."""
+    """The randomness of an experiment: `key` is the run's; other arguments as for `pass_keys`."""
     here = jnp.asarray(place)[None]
     keys = pass_keys(key, here, number, job.schedule.train, trial)[0]
     select_key = selection_keys(key, here, number, trial)[0]
     return Drawn(
-        lambda asked: draw_pass(keys[asked], shape.size(job.parameters)),
+        lambda number_of_pass: draw_pass(keys[number_of_pass], shape.size(job.parameters)),
         lambda candidates: selection_words(select_key, candidates),
     )
 
 
 def drawn_by_host(draws: RoundDraws) -> Drawn:
-    """Of a release: the silo's own part of what the host has drawn for the round."""
+    """The randomness of a release: the silo's part of what the host has drawn for the round."""
     return Drawn(
-        lambda asked: jax.tree.map(lambda a: a[asked], draws.passes),
+        lambda number_of_pass: jax.tree.map(lambda a: a[number_of_pass], draws.passes),
         lambda candidates: host_words(draws.select, candidates),
     )
 
@@ -110,56 +110,56 @@ def queries_of(
     lr: Array,
     drawn: Drawn,
     number: Array,
-    tell_noise: bool = True,
+    discloses_noise: bool = True,
 ) -> Queries:
     """What the method may ask of the silo in a round.
 
     Args:
       job: what is run.
-      shape: of a training pass.
-      data: of the silo.
+      shape: shape of a training pass.
+      data: the silo's records and noise.
       lr: learning rate.
       drawn: what is random in the round.
-      number: of the round.
-      tell_noise: whether the method may know the scale of the noise.
+      number: number of the round.
+      discloses_noise: whether the method may know the scale of the noise.
     """
 
-    def train(asked, params, towards, strength):
-        randomness = drawn.of_pass(asked)
+    def train(number_of_pass, params, towards, strength):
+        randomness = drawn.of_pass(number_of_pass)
         return job.train(shape, data.records, data.noise, lr, randomness, params, towards, strength)
 
     def select(candidates):
         return job.select(data.records, data.noise.select, drawn.words_of, candidates)
 
     noise = job.pass_noise(shape, data.records, data.noise, lr)
-    if not tell_noise:
-        noise = PassNoise(*(jnp.full_like(a, b) for a, b in zip(noise, UNTOLD, strict=True)))
+    if not discloses_noise:
+        noise = PassNoise(*(jnp.full_like(a, b) for a, b in zip(noise, UNDISCLOSED, strict=True)))
     return guarded(job.schedule, number, train, select, noise)
 
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records; see `Job.measure`."""
     features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
-    zero = jnp.int32(0)  # what sampling needs is not asked
+    zero = jnp.int32(0)  # a metric draws no sample
     return job.measure(params, SiloRecords(features, y, jnp.int32(len(y)), *(zero,) * 4))
 
 
-def message_like(job: Job, method: Method, state: Any, told: Any) -> Any:
-    """What shape a silo's message has; `state` and `told` may be shapes only."""
+def message_like(job: Job, method: Method, state: Any, broadcast: Any) -> Any:
+    """What shape a silo's message has; `state` and `broadcast` may be shapes only."""
 
-    def local(state: Any, told: Any) -> Any:
-        noise = PassNoise(*(jnp.float32(value) for value in UNTOLD))
-        # Neither question is answered: a model is of the model's shape, a choice is a number.
-        asked = guarded(
+    def local(state: Any, broadcast: Any) -> Any:
+        noise = PassNoise(*(jnp.float32(value) for value in UNDISCLOSED))
+        # Shapes only: the answer to a training query has the model's shape, a choice is a number.
+        queries = guarded(
             job.schedule,
             jnp.int32(0),
             lambda number, params, towards, strength: params,
             lambda candidates: jnp.int32(0),
             noise,
         )
-        return method.local(state, told, asked)[1]
+        return method.local(state, broadcast, queries)[1]
 
-    return jax.eval_shape(local, state, told)
+    return jax.eval_shape(local, state, broadcast)
 
 
 def _digest(tree: Any) -> bytes:
@@ -175,7 +175,7 @@ class OneSilo:
     """A silo's part in a run, round by round.
 
     Attributes:
-      method: as it is run here.
+      method: the method, with the silo's own options.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class OneSilo:
         setting: Setting,
         place: int,
         seed: int,
-        tell_noise: bool = True,
+        discloses_noise: bool = True,
     ):
         """The part of the silo at that place in the federation, with the randomness of that seed.
 
@@ -197,13 +197,13 @@ class OneSilo:
         lr = jnp.float32(setting.lr)
 
         # Where the silo is in the list is an argument: silos of one shape share a program.
-        def local(data: SiloData, random: Any, place, state, told, number):
+        def local(data: SiloData, random: Any, place, state, broadcast, number):
             if job.release:
                 drawn = drawn_by_host(random)
             else:
                 drawn = drawn_from_key(job, shape, random, place, number)
-            asked = queries_of(job, shape, data, lr, drawn, number, tell_noise)
-            return self.method.local(state, told, asked)
+            queries = queries_of(job, shape, data, lr, drawn, number, discloses_noise)
+            return self.method.local(state, broadcast, queries)
 
         self._local = jax.jit(local)
         self._personal = jax.jit(self.method.personal)
@@ -211,34 +211,34 @@ class OneSilo:
             group = SiloGroup(np.zeros(1, int), shape)
             draws = release_draws_of(job, [seed], [alone], setting, [group])
 
-            def random(number: int, state: Any, told: Any) -> Any:
-                (own,) = draws.of_round(number, _digest((state, told)))
+            def random(number: int, state: Any, broadcast: Any) -> Any:
+                (own,) = draws.of_round(number, _digest((state, broadcast)))
                 return jax.tree.map(lambda a: a[0, 0], own)
 
             self._random = random
         else:
             key = jnp.asarray(run_key(seed, b""))
-            self._random = lambda number, state, told: key
+            self._random = lambda number, state, broadcast: key
 
-    def begin(self, first: Array) -> Any:
+    def first_state(self, first: Array) -> Any:
         """The first state, from the key that all silos have in common."""
-        return self._job.begin(self.method, first, self._place)[1]
+        return self._job.first_states(self.method, first, self._place)[1]
 
-    def local(self, state: Any, told: Any, paid: PaidRounds) -> tuple[Any, Any]:
+    def local(self, state: Any, broadcast: Any, paid: PaidRounds) -> tuple[Any, Any]:
         """A round that is paid for: the next state, and the message.
 
         In a release, the same question gets the same answer, and another one other noise.
         """
         number = paid.first
-        place, random = jnp.int32(self._place), self._random(number, state, told)
-        return self._local(self._data, random, place, state, told, jnp.int32(number))
+        place, random = jnp.int32(self._place), self._random(number, state, broadcast)
+        return self._local(self._data, random, place, state, broadcast, jnp.int32(number))
 
-    def personal(self, state: Any, told: Any) -> Any:
+    def personal(self, state: Any, broadcast: Any) -> Any:
         """The model that the silo uses."""
-        return self._personal(state, told)
+        return self._personal(state, broadcast)
 
     def metric(self, params: Any) -> float:
-        """Of a model, on the silo's test records; infinite if they have none."""
+        """The metric of a model on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):
             return float("inf")
         return float(metric_of(self._job, self._silo, params))

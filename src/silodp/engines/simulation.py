@@ -7,9 +7,8 @@ differs between settings is only scaled, and a step of all of them is one matrix
 Whatever a run does follows from its seed (of a release: and the secret) and setting alone: it gives
 the same numbers by itself and within a sweep. A release is trained a few rounds at a time, each
 with what the host has drawn for it. Settings of different trials have batches and noise of their
-own. If the job has a pivot, the first setting is a run as any other, and the others are what silos
-try by themselves
-meanwhile: they hear what the first one's server says, and send nothing.
+own. If the job has a pivot, the first setting is a run as any other, and the others are trials
+within the silos: they get the broadcasts of the first one's server, and send nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +42,7 @@ from silodp.privacy.mechanisms.release_draws import RoundDraws, SiloGroup, host_
 from silodp.privacy.mechanisms.training import PassShape
 from silodp.privacy.session import PaidRounds
 
-# What the host may draw at once for a release, in bytes; and for so many rounds at most.
+# What the host may draw at once for a release: bytes, and rounds.
 _DRAWN_BYTES = 3.2e7
 _DRAWN_ROUNDS = 16
 # What a seed costs by itself (random words, gathering batches), in runs of a single setting.
@@ -109,7 +108,15 @@ class Simulation:
         programs = programs or Programs()
         shapes = tuple(group.shape for group in groups)
         sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), (raw, others))
-        about = (job.told, federations[0].pixels, shapes, members.tobytes(), servers, apart, spread)
+        about = (
+            job.identity,
+            federations[0].pixels,
+            shapes,
+            members.tobytes(),
+            servers,
+            apart,
+            spread,
+        )
         key = (*about, len(devices), str(sizes))
 
         def preparing() -> Callable:
@@ -146,7 +153,7 @@ class Simulation:
         self._initial, self._program = programs.get(key, compiled)
 
     def reseed(self, seeds: Sequence[int]) -> None:
-        """From now on runs other seeds (no more than before) on the same records."""
+        """Goes on with other seeds (no more than before) on these records."""
         data, knobs, keys, weights = self._fixed
         filled = _filled(seeds, len(keys))
         if self._draws is not None:
@@ -171,7 +178,7 @@ class Simulation:
     ) -> tuple[State, np.ndarray]:
         """Trains rounds that are paid for; also gives the test metric [seeds, settings, silos].
 
-        The metric is NaN where a model is not finite, and everywhere if it is not asked for; it is
+        The metric is NaN where a model is not finite, and everywhere without `evaluate`; it is
         infinite where test records have none. The memory of the given state is used for the new
         one: do not use it again.
         """
@@ -189,7 +196,7 @@ class Simulation:
                 np.int32(last),
                 np.bool(evaluate and last == stop),
             )
-        assert metric is not None, "no round was asked for"
+        assert metric is not None, "there are no rounds to train"
         return state, self._in_order(metric)
 
     def _drawn(self, start: int, stop: int) -> Any:
@@ -205,7 +212,7 @@ class Simulation:
         models = [
             _personal(
                 self._job,
-                _told(self._job, state.server, knobs, len(keys), self._servers),
+                _broadcast(self._job, state.server, knobs, len(keys), self._servers),
                 silos,
                 group.options,
                 (len(keys), size, len(knobs.lr)),
@@ -218,10 +225,10 @@ class Simulation:
     def learned(self, state: State) -> dict[str, Any]:
         """What each run's method found out: leaves are [seeds, settings, ...]."""
         _, knobs, keys, _ = self._fixed
-        found = _of_each_server(
+        by_run = _of_each_server(
             self._job, lambda m: m.learned, state.server, knobs, len(keys), self._servers
         )
-        return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], found)
+        return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], by_run)
 
     def _in_order(self, by_group: Array) -> np.ndarray:
         """[seeds, silos by group, settings, ...] -> [seeds, settings, silos, ...]."""
@@ -233,7 +240,7 @@ class _HostDraws:
     """What is random in a release, of all seeds and settings.
 
     Attributes:
-      rounds: that are drawn at once; the program is compiled for so many.
+      rounds: number of rounds drawn at once; the program is compiled for so many.
     """
 
     def __init__(
@@ -255,21 +262,23 @@ class _HostDraws:
         self._places = [list(unlike).index(own) for own in about]
         self.reseed(seeds)
         a_round = sum(
-            len(group.members) * group.shape.steps * (4 * group.shape.slots + 4 * job.parameters)
+            len(group.members)
+            * group.shape.steps
+            * (4 * group.shape.batch_capacity + 4 * job.parameters)
             for group in groups
         )
         fits = _DRAWN_BYTES / (a_round * job.schedule.train * len(seeds) * len(settings))
         self.rounds = max(1, min(int(fits), _DRAWN_ROUNDS, job.rounds))
 
     def reseed(self, seeds: Sequence[int]) -> None:
-        """From now on draws for these."""
+        """Goes on with draws for these seeds."""
         self._draws = [
             release_draws_of(self._job, seeds, self._federations, setting, self._groups)
             for setting in self._unlike
         ]
 
     def of_rounds(self, start: int, stop: int) -> tuple[RoundDraws, ...]:
-        """Of each group: leaves are [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
+        """Draws of each group: [rounds, seeds, silos, settings, ...]; unused rounds are 0."""
 
         def of_round(number: int) -> list[RoundDraws]:
             drawn = [own.of_round(number) for own in self._draws]
@@ -328,7 +337,7 @@ def _initial_state(
 ) -> State:
     def of_seed(key: Array):
         def of_run(place, options):
-            return job.begin(job.build(options), key, place)
+            return job.first_states(job.build(options), key, place)
 
         def by_setting(place, knobs):
             over = jax.vmap(of_run, in_axes=(None, 0), axis_size=len(knobs.lr))
@@ -377,22 +386,22 @@ def _advance(
         return _randomness(job, shapes, data, keys, number, trials)
 
     def one_round(number: Array, state: State) -> State:
-        told = _told(job, state.server, knobs, len(keys), servers)
+        broadcast = _broadcast(job, state.server, knobs, len(keys), servers)
         randomness = random_in(number)
         silos, messages = [], []
         for shape, group, states, drawn in zip(shapes, data, state.silos, randomness, strict=True):
-            new, message = _local(job, shape, number, states, told, group, knobs, drawn)
+            new, message = _local(job, shape, number, states, broadcast, group, knobs, drawn)
             silos.append(new)
-            # Of trials, nothing leaves the silo.
+            # Trials send nothing: only settings with a server have messages.
             messages.append(jax.tree.map(lambda m: m[:, :, ::servers], message))
         joined = jax.tree.map(lambda *p: jnp.concatenate(p, axis=1)[:, order], *messages)
         merging = _of_servers(knobs, servers)
         return State(_merge(job, state.server, joined, weights, merging, len(keys)), tuple(silos))
 
     def metric(state: State) -> Array:
-        told = _told(job, state.server, knobs, len(keys), servers)
+        broadcast = _broadcast(job, state.server, knobs, len(keys), servers)
         metrics = [
-            _evaluate(job, told, silos, group, knobs)
+            _evaluate(job, broadcast, silos, group, knobs)
             for silos, group in zip(state.silos, data, strict=True)
         ]
         return jnp.concatenate(metrics, axis=1)
@@ -441,12 +450,12 @@ def _over(function: Callable, in_axes: tuple, one_by_one: bool) -> Callable:
 
 
 def _of_servers(knobs: Knobs, servers: int) -> Knobs:
-    """Of the settings that have a server: every so manieth."""
+    """Every n-th setting: those that own a server state."""
     return jax.tree.map(lambda a: a[::servers], knobs)
 
 
-def _told(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
-    """What each run's silos are told: [seeds, settings, ...]."""
+def _broadcast(job: Job, server, knobs: Knobs, num_seeds: int, servers: int):
+    """The broadcast of each run: [seeds, settings, ...]."""
     return _of_each_server(job, lambda m: m.broadcast, server, knobs, num_seeds, servers)
 
 
@@ -468,8 +477,10 @@ def _of_each_server(
 
     own = _of_servers(knobs, servers)
     by_setting = jax.vmap(of_run, axis_size=len(own.lr))
-    given = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
-    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), given) if servers > 1 else given
+    by_server = jax.vmap(by_setting, in_axes=(0, None), axis_size=num_seeds)(server, own.options)
+    if servers == 1:
+        return by_server
+    return jax.tree.map(lambda a: jnp.repeat(a, servers, axis=1), by_server)
 
 
 def _merge(job: Job, server, messages, weights, knobs: Knobs, num_seeds: int):
@@ -515,16 +526,16 @@ def _local(
     shape: PassShape,
     number: Array,
     silos,
-    told,
+    broadcast,
     group: GroupData,
     knobs: Knobs,
     drawn,
 ):
-    def of_run(silo, told, records, noise, options, drawn, lr):
+    def of_run(silo, broadcast, records, noise, options, drawn, lr):
         passes, select = drawn
 
-        def train(asked, params, towards, strength):
-            own = jax.tree.map(lambda a: a[asked], passes)
+        def train(number_of_pass, params, towards, strength):
+            own = jax.tree.map(lambda a: a[number_of_pass], passes)
             if job.model.heavy and not job.release:
                 own = draw_pass(own, shape.size(job.parameters))
             return job.train(shape, records, noise, lr, own, params, towards, strength)
@@ -537,7 +548,7 @@ def _local(
 
         of_pass = job.pass_noise(shape, records, noise, lr)
         queries = guarded(job.schedule, number, train, select_one, of_pass)
-        return job.build(options).local(silo, told, queries)
+        return job.build(options).local(silo, broadcast, queries)
 
     heavy = job.model.heavy
     # What all settings share is not copied: a step of all of them is one matrix product.
@@ -546,25 +557,25 @@ def _local(
     by_setting = _over(of_run, (0, 0, None, 0, 0, None if shared else 0, 0), heavy)
     by_silo = _over(by_setting, (0, None, 0, 0, 0, 0, None), heavy)
     by_seed = _over(by_silo, (0, 0, 0, None, None, 0, None), heavy)
-    return by_seed(silos, told, group.train, group.noise, group.options, drawn, knobs.lr)
+    return by_seed(silos, broadcast, group.train, group.noise, group.options, drawn, knobs.lr)
 
 
-def _personal(job: Job, told, silos, options, sizes: tuple[int, int, int]):
+def _personal(job: Job, broadcast, silos, options, sizes: tuple[int, int, int]):
     """The model of each silo: leaves are [seeds, silos, settings, ...], of these sizes."""
     num_seeds, num_silos, num_settings = sizes
 
-    def of_run(silo, told, options):
-        return job.build(options).personal(silo, told)
+    def of_run(silo, broadcast, options):
+        return job.build(options).personal(silo, broadcast)
 
-    # A method may keep nothing in a silo, or tell it nothing: the sizes cannot always be inferred.
+    # A silo's state or the broadcast may be empty: the sizes cannot always be inferred.
     by_setting = jax.vmap(of_run, axis_size=num_settings)
     by_silo = jax.vmap(by_setting, in_axes=(0, None, 0), axis_size=num_silos)
     by_seed = jax.vmap(by_silo, in_axes=(0, 0, None), axis_size=num_seeds)
-    return by_seed(silos, told, options)
+    return by_seed(silos, broadcast, options)
 
 
-def _evaluate(job: Job, told, silos, group: GroupData, knobs: Knobs) -> Array:
-    models = _personal(job, told, silos, group.options, (*group.number.shape, len(knobs.lr)))
+def _evaluate(job: Job, broadcast, silos, group: GroupData, knobs: Knobs) -> Array:
+    models = _personal(job, broadcast, silos, group.options, (*group.number.shape, len(knobs.lr)))
 
     def of_run(params, test: SiloRecords):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]).all()

@@ -126,15 +126,15 @@ def get_method(name: str) -> MethodEntry:
     return _warm_started(name, _found(name, second))
 
 
-def _found(asked: str, name: str) -> MethodEntry:
-    """The method of that name, which is (a part of) what was asked for."""
+def _found(request: str, name: str) -> MethodEntry:
+    """The method of that name, which is (a part of) the request."""
     if name in METHODS:
         return METHODS[name]
     found = announced()
     if name in found:
         return load(found[name])
-    known = warm_starts() if "+" in asked else [*METHODS, *ALIASES, *found, *warm_starts()]
-    raise SilodpError(f"Method {asked!r} is unknown: use {one_of(asked, known)}.")
+    known = warm_starts() if "+" in request else [*METHODS, *ALIASES, *found, *warm_starts()]
+    raise SilodpError(f"Method {request!r} is unknown: use {one_of(request, known)}.")
 
 
 def is_ours(name: str) -> bool:

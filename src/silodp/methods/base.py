@@ -26,7 +26,7 @@ class Start(NamedTuple):
     Attributes:
       params: the model to start from.
       key: two words, for whatever is drawn at the start with `jax.random`.
-      place: of the silo in the federation; messages reach the server in that order.
+      place: the silo's place in the federation; messages reach the server in that order.
       silos: how many there are.
       round: the round before which the method starts; not 0 if another method went before.
 
@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
 
 def nothing_learned(server: Server) -> dict[str, Any]:
-    """Of a method that finds out nothing about the silos but models."""
+    """Nothing: for methods that find out nothing about the silos but models."""
     return {}
 
 
@@ -55,7 +55,7 @@ class Method(NamedTuple):
     Attributes:
       schedule: rounds -> what the method asks of each silo's records; the cost follows from it.
       init: a Start -> the server's state, and the state of one silo.
-      broadcast: server -> what every silo is told at the start of a round.
+      broadcast: server -> what every silo gets at the start of a round.
       local: silo, broadcast, queries -> silo, message. Runs in the silo.
       merge: server, messages (each with a leading axis of silos), weights -> server. Runs at the
         server, which sees only messages. A silo of weight 0 has no say.

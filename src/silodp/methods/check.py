@@ -40,11 +40,11 @@ def check_method(
     """Refuses a method that asks for more than it pays for, or that no engine could run.
 
     Args:
-      name: of the method.
+      name: name of the method.
       build: the options, by name -> the method.
       options: those that may differ between the runs of a sweep.
       model: what is trained.
-      rounds: of communication.
+      rounds: number of communication rounds.
     """
     _try_a_round(name, build, model, rounds, _PLAIN, options)
     numbers = {option: jnp.float32(value) for option, value in options.items()}
@@ -85,7 +85,7 @@ def _try_a_round(
         method = build(**options)
     schedule = _schedule_of(name, method, rounds, when)
 
-    def train(asked: int, given: Any, towards: Any, strength: Any) -> Any:
+    def train(number_of_pass: int, given: Any, towards: Any, strength: Any) -> Any:
         _check_same(name, "local", "the model that it trains", params, given)
         if towards is not None:
             _check_same(name, "local", "the model that it pulls towards", params, towards)
@@ -98,15 +98,15 @@ def _try_a_round(
         _check_same(name, "local", "the models that it selects from", params, first)
         return jnp.int32(0)
 
-    def begun(place: int) -> tuple[Any, Any]:
+    def first_states(place: int) -> tuple[Any, Any]:
         start = Start(params, jax.random.key_data(key), jnp.int32(place), _SILOS)
         return method.init(start)
 
     with _stage(name, "init", when):
-        server, _ = begun(0)
-        silos = [begun(place)[1] for place in range(_SILOS)]
+        server, _ = first_states(0)
+        silos = [first_states(place)[1] for place in range(_SILOS)]
     with _stage(name, "broadcast", when):
-        told = method.broadcast(server)
+        broadcast = method.broadcast(server)
     messages = []
     for place, silo in enumerate(silos):
         with _stage(name, "local", when):
@@ -116,7 +116,7 @@ def _try_a_round(
                 answers = Queries(
                     _plainly(name, answers.train), _plainly(name, answers.select), answers.noise
                 )
-            silos[place], message = method.local(silo, told, answers)
+            silos[place], message = method.local(silo, broadcast, answers)
         _check_same(name, "local", "the silo's state", silo, silos[place])
         _check_same(name, "local", "the message", message, message)
         messages.append(message)
@@ -135,7 +135,7 @@ def _try_a_round(
 def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
     """The query, refused to a function that JAX transforms."""
 
-    def asked(*args: Any, **kwargs: Any) -> Any:
+    def plain(*args: Any, **kwargs: Any) -> Any:
         # A question that no loop changes is let through: with one noise it has one answer.
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SilodpError(
@@ -145,7 +145,7 @@ def _plainly(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
             )
         return ask(*args, **kwargs)
 
-    return asked
+    return plain
 
 
 def _check_same(name: str, function: str, what: str, before: Any, after: Any) -> None:
@@ -173,13 +173,13 @@ def _check_learned(name: str, learned: Any) -> None:
 
 
 def _kinds(tree: Any) -> list[str]:
-    """Of all leaves, such as ['w'] float32[4]."""
+    """What each leaf is, such as ['w'] float32[4]."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [f"{jax.tree_util.keystr(path)} {_kind(leaf)}".strip() for path, leaf in leaves]
 
 
 def _kind(leaf: Any) -> str:
-    """Such as float32[4]."""
+    """Dtype and shape, such as float32[4]."""
     try:
         return f"{jnp.result_type(leaf).name}{list(np.shape(leaf))}"
     except TypeError:

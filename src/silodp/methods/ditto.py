@@ -10,12 +10,12 @@ twice the passes do not hurt; else `mrmtl` or `meanpull`.
 """
 
 from silodp.methods.base import Method, difference
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 from silodp.privacy.mechanisms.queries import Schedule
 
 
 def ditto(
-    lam, shared_passes: int = 1, personal_passes: int = 1, server: Merging = AVERAGE
+    lam, shared_passes: int = 1, personal_passes: int = 1, server: ServerOptimiser = AVERAGE
 ) -> Method:
     """In each round a silo trains its own model, pulled towards the shared one, and the shared."""
 
@@ -30,7 +30,7 @@ def ditto(
 
     return Method(
         schedule=lambda rounds: Schedule(rounds, train=shared_passes + personal_passes),
-        init=lambda start: (server.begin(start.params), start.params),
+        init=lambda start: (server.init(start.params), start.params),
         broadcast=lambda shared: shared.model,
         local=train_both,
         merge=server.merge,

@@ -8,7 +8,7 @@ from typing import Any
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import Regulariser
 from silodp.methods.base import Method
-from silodp.methods.server import SERVER_OPTIMISERS, Merging
+from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MethodEntry:
 
     @property
     def option_names(self) -> tuple[str, ...]:
-        """Of the run options that it takes."""
+        """The names of the run options that it takes."""
         return (*self.options, *self.fixed)
 
     def traced_values(self, values: Mapping[str, Any]) -> dict[str, float]:
@@ -70,8 +70,8 @@ class MethodEntry:
 
     def fixed_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The other options."""
-        given = read_method_options(values["method_options"])
-        for name in given:
+        own_options = read_method_options(values["method_options"])
+        for name in own_options:
             if name not in self.own:
                 known = f"use {one_of(name, self.own)}" if self.own else "leave it out"
                 raise SilodpError(
@@ -79,7 +79,7 @@ class MethodEntry:
                     f"{known}."
                 )
         fixed = {name: self._value(values, name) for name in self.fixed}
-        return fixed | dict(self.own) | given
+        return fixed | dict(self.own) | own_options
 
     def _value(self, values: Mapping[str, Any], name: str) -> Any:
         if name not in values:
@@ -104,7 +104,7 @@ def merging(entry: MethodEntry) -> MethodEntry:
 
     def build(*, server_optimiser, server_momentum, server_lr, **options) -> Method:
         optimiser = SERVER_OPTIMISERS[server_optimiser](server_lr, server_momentum)
-        return entry.build(server=Merging(optimiser), **options)
+        return entry.build(server=ServerOptimiser(optimiser), **options)
 
     return replace(
         entry,

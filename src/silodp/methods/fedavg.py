@@ -8,10 +8,10 @@ the silos must share one model. Use it where budgets are strict or silos alike.
 """
 
 from silodp.methods.base import Method, difference, one_pass_a_round
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 
 
-def fedavg(server: Merging = AVERAGE) -> Method:
+def fedavg(server: ServerOptimiser = AVERAGE) -> Method:
     """Every silo trains the shared model for a pass; the server adds the mean update."""
 
     def train_shared(silo, shared, queries):
@@ -19,7 +19,7 @@ def fedavg(server: Merging = AVERAGE) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda start: (server.begin(start.params), ()),
+        init=lambda start: (server.init(start.params), ()),
         broadcast=lambda shared: shared.model,
         local=train_shared,
         merge=server.merge,

@@ -11,15 +11,15 @@ where budgets are generous and silos differ moderately.
 import jax.numpy as jnp
 
 from silodp.methods.base import Method, choose, difference, one_pass_a_round
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 
 
-def finetune(rounds: int, fraction, server: Merging = AVERAGE) -> Method:
+def finetune(rounds: int, fraction, server: ServerOptimiser = AVERAGE) -> Method:
     """FedAvg for `fraction` of the rounds, local training from the shared model after that."""
     federated_rounds = jnp.round(fraction * rounds)
 
-    def train_adopted(own, told, queries):
-        start = personal(own, told)
+    def train_adopted(own, sent, queries):
+        start = personal(own, sent)
         trained = queries.train(start)
         return trained, difference(trained, start)
 
@@ -28,14 +28,14 @@ def finetune(rounds: int, fraction, server: Merging = AVERAGE) -> Method:
         merged = server.merge(shared, updates, weights)
         return choose(done < federated_rounds, merged, shared), done + 1
 
-    def personal(own, told):
-        shared, done = told
+    def personal(own, sent):
+        shared, done = sent
         # Still adopted in the first round of finetuning: that is where it starts from.
         return choose(done <= federated_rounds, shared, own)
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda start: ((server.begin(start.params), jnp.int32(start.round)), start.params),
+        init=lambda start: ((server.init(start.params), jnp.int32(start.round)), start.params),
         broadcast=lambda state: (state[0].model, state[1]),
         local=train_adopted,
         merge=merge,

@@ -18,11 +18,13 @@ from silodp.methods.base import Method, add, choose, difference, weighted_mean
 from silodp.methods.clusters import CHOSEN, distinct_starts, merge_by_cluster, of_cluster
 from silodp.methods.fedavg import fedavg
 from silodp.methods.parting import alike
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 from silodp.privacy.mechanisms.queries import Schedule
 
 
-def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = AVERAGE) -> Method:
+def ifca(
+    rounds: int, clusters: int, select_fraction: float, server: ServerOptimiser = AVERAGE
+) -> Method:
     """Silos choose among cluster models, and train the one that they chose by FedAvg."""
     shared = fedavg(server)
     select_rounds = math.ceil(round(select_fraction * rounds, 9))
@@ -36,31 +38,32 @@ def ifca(rounds: int, clusters: int, select_fraction: float, server: Merging = A
 
     def init(start):
         models = distinct_starts(start.params, start.key, clusters)
-        heard = jax.tree.map(lambda w: jnp.zeros((start.silos, *w.shape)), start.params)
+        update_sums = jax.tree.map(lambda w: jnp.zeros((start.silos, *w.shape)), start.params)
         chosen = jnp.zeros((start.silos, clusters))
-        return (jax.vmap(server.begin)(models), heard, jnp.int32(start.round), chosen), jnp.int32(0)
+        states = jax.vmap(server.init)(models)
+        return (states, update_sums, jnp.int32(start.round), chosen), jnp.int32(0)
 
     def choose_and_train(choice, models, queries):
         choice = queries.select(models, otherwise=choice).astype(jnp.int32)
         _, update = shared.local((), of_cluster(models, choice), queries)
         return choice, {"chosen": jax.nn.one_hot(choice, clusters), "update": update}
 
-    def merge(state, sent, weights):
-        states, heard, done, _ = state
-        members = jnp.where(done < listening, 1.0, sent["chosen"])
-        states = merge_by_cluster(shared.merge, states, sent["update"], members, weights)
-        heard = choose(done < listening, add(heard, sent["update"]), heard)
+    def merge(state, messages, weights):
+        states, update_sums, done, _ = state
+        members = jnp.where(done < listening, 1.0, messages["chosen"])
+        states = merge_by_cluster(shared.merge, states, messages["update"], members, weights)
+        update_sums = choose(done < listening, add(update_sums, messages["update"]), update_sums)
 
         def part(_, states):
-            each = jax.tree.map(lambda total: total / listening, heard)
+            each = jax.tree.map(lambda total: total / listening, update_sums)
             apart = difference(each, weighted_mean(each, weights))
-            kinds = alike(heard, weights, clusters)
+            kinds = alike(update_sums, weights, clusters)
             return merge_by_cluster(shared.merge, states, apart, kinds, weights)
 
         # A loop of one turn or none: a condition would be worked out in every round.
         last = (done + 1 == listening).astype(int)
         states = jax.lax.fori_loop(0, last, part, states) if listening else states
-        return states, heard, done + 1, sent["chosen"]
+        return states, update_sums, done + 1, messages["chosen"]
 
     return Method(
         schedule=lambda rounds: Schedule(rounds, train=1, select_rounds=select_rounds),

@@ -13,10 +13,10 @@ have a lambda of their own (`--silo-lam`): those with less noise need less help.
 import jax
 
 from silodp.methods.base import Method, difference, one_pass_a_round
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 
 
-def meanpull(lam, server: Merging = AVERAGE) -> Method:
+def meanpull(lam, server: ServerOptimiser = AVERAGE) -> Method:
     """After each round's local work, w_k <- (w_k + lambda * mean) / (1 + lambda)."""
     keep = 1.0 / (1.0 + lam)
 
@@ -29,7 +29,7 @@ def meanpull(lam, server: Merging = AVERAGE) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda start: (server.begin(start.params), start.params),
+        init=lambda start: (server.init(start.params), start.params),
         broadcast=lambda mean: mean.model,
         local=train_freely,
         merge=server.merge,

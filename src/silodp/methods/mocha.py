@@ -33,9 +33,9 @@ def mocha(lam) -> Method:
         expected, precision = expectations(rows)
         return jax.vmap(ravel_pytree(one)[1])(expected), precision
 
-    def train_as_expected(silo, told, queries):
+    def train_as_expected(silo, sent, queries):
         own, place = silo
-        expected, precision = jax.tree.map(lambda leaf: leaf[place], told)
+        expected, precision = jax.tree.map(lambda leaf: leaf[place], sent)
         trained = queries.train(own, towards=expected, strength=lam * precision)
         return (trained, place), trained
 
@@ -45,5 +45,5 @@ def mocha(lam) -> Method:
         broadcast=broadcast,
         local=train_as_expected,
         merge=lambda models, trained, weights: trained,
-        personal=lambda silo, told: silo[0],
+        personal=lambda silo, sent: silo[0],
     )

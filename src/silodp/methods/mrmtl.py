@@ -9,10 +9,10 @@ neither end of the spectrum is right: moderate noise, moderate heterogeneity.
 """
 
 from silodp.methods.base import Method, difference, one_pass_a_round
-from silodp.methods.server import AVERAGE, Merging
+from silodp.methods.server import AVERAGE, ServerOptimiser
 
 
-def mrmtl(lam, server: Merging = AVERAGE) -> Method:
+def mrmtl(lam, server: ServerOptimiser = AVERAGE) -> Method:
     """Personal models, each pulled towards their mean with strength lambda."""
 
     def train_towards_mean(own, mean, queries):
@@ -21,7 +21,7 @@ def mrmtl(lam, server: Merging = AVERAGE) -> Method:
 
     return Method(
         schedule=one_pass_a_round,
-        init=lambda start: (server.begin(start.params), start.params),
+        init=lambda start: (server.init(start.params), start.params),
         broadcast=lambda mean: mean.model,
         local=train_towards_mean,
         merge=server.merge,

@@ -25,9 +25,9 @@ def alike(updates, weights, clusters: int):
     # likeness (L. Kaufman, P. J. Rousseeuw. Finding groups in data. 1990: BUILD).
     def pick(so_far, _):
         best, free = so_far
-        gained = weights @ jnp.maximum(likeness - best[:, None], 0.0)
-        picked = jnp.argmax(jnp.where(free, gained, -1.0))
-        return (jnp.maximum(best, likeness[:, picked]), free.at[picked].set(False)), picked
+        gain = weights @ jnp.maximum(likeness - best[:, None], 0.0)
+        choice = jnp.argmax(jnp.where(free, gain, -1.0))
+        return (jnp.maximum(best, likeness[:, choice]), free.at[choice].set(False)), choice
 
     nobody = (jnp.full(len(rows), -1.0), weights > 0)
     _, first = jax.lax.scan(pick, nobody, length=clusters)

@@ -8,20 +8,21 @@ Plain averaging adds the mean. Taken as a negative gradient, the mean can also g
 It works on released updates only, so it costs no privacy.
 """
 
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
-from silodp.config.choices import ServerOptimiser
+from silodp.config.choices import ServerOptimiserName
 from silodp.methods.base import Params, weighted_mean
 
 # Learning rate (which may be traced), momentum -> optimiser.
 SERVER_OPTIMISERS: dict[
-    ServerOptimiser, Callable[[Array | float, float], optax.GradientTransformation]
+    ServerOptimiserName, Callable[[Array | float, float], optax.GradientTransformation]
 ] = {
     "average": lambda lr, momentum: optax.sgd(lr),
     "fedavgm": lambda lr, momentum: optax.sgd(lr, momentum=momentum),
@@ -30,24 +31,27 @@ SERVER_OPTIMISERS: dict[
 }
 
 # Unless the user says; of FedAdam as in the experiments of its authors.
-SERVER_LR: dict[ServerOptimiser, float] = {"average": 1.0, "fedavgm": 1.0, "fedadam": 0.01}
+SERVER_LR: dict[ServerOptimiserName, float] = {"average": 1.0, "fedavgm": 1.0, "fedadam": 0.01}
 
 
 class Shared(NamedTuple):
-    """A model that the server keeps, and what its optimiser remembers."""
+    """A model that the server keeps, and the state of its optimiser."""
 
     model: Params
-    memory: Any
+    opt_state: optax.OptState
 
 
-class Merging(NamedTuple):
-    """What a method that merges updates is built with.
+class ServerOptimiser(NamedTuple):
+    """Moves a shared model along the silos' mean update; methods that merge updates take one.
+
+    Attributes:
+      optimiser: takes the negative mean update for a gradient.
 
     Examples:
       >>> import optax
       >>> import jax.numpy as jnp
-      >>> server = silodp.Merging(optax.sgd(1.0))
-      >>> shared = server.begin(jnp.zeros(2))
+      >>> server = silodp.ServerOptimiser(optax.sgd(1.0))
+      >>> shared = server.init(jnp.zeros(2))
       >>> updates, weights = jnp.array([[1.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 0.5])
       >>> server.merge(shared, updates, weights).model.tolist()
       [2.0, 2.0]
@@ -55,15 +59,24 @@ class Merging(NamedTuple):
 
     optimiser: optax.GradientTransformation
 
-    def begin(self, params: Params) -> Shared:
-        """Starts from these parameters."""
+    def init(self, params: Params) -> Shared:
+        """The state to start from, with this model."""
         return Shared(params, self.optimiser.init(params))
+
+    def begin(self, params: Params) -> Shared:
+        """`init` by its former name."""
+        warnings.warn(
+            "ServerOptimiser.begin leaves with the next minor release: it is `init` now.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.init(params)
 
     def merge(self, shared: Shared, updates: Params, weights: Array) -> Shared:
         """One step along the mean of the silos' updates."""
         gradient = jax.tree.map(jnp.negative, weighted_mean(updates, weights))
-        step, memory = self.optimiser.update(gradient, shared.memory, shared.model)
-        return Shared(optax.apply_updates(shared.model, step), memory)
+        step, opt_state = self.optimiser.update(gradient, shared.opt_state, shared.model)
+        return Shared(optax.apply_updates(shared.model, step), opt_state)
 
 
-AVERAGE = Merging(SERVER_OPTIMISERS["average"](1.0, 0.0))
+AVERAGE = ServerOptimiser(SERVER_OPTIMISERS["average"](1.0, 0.0))

@@ -41,9 +41,9 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         models = ifca.broadcast(choosing)
         return how.round, models, jax.vmap(then.broadcast, axis_size=number_of(models))(states)
 
-    def local(silo, told, queries):
+    def local(silo, sent, queries):
         how, choice, own = silo
-        number, models, told_then = told
+        number, models, sent_then = sent
         answers = []
 
         def train(params, towards=None, strength=0.0):
@@ -55,26 +55,28 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         choice = queries.select(models, otherwise=choice).astype(jnp.int32)
         fresh = begin(how, number, of_cluster(models, choice))[1]
         own = choose(number < select_rounds, fresh, own)
-        told_own = of_cluster(told_then, choice)
-        asked = Queries(train, queries.select, queries.noise)
-        own, message = then.local(own, told_own, asked)
+        sent_own = of_cluster(sent_then, choice)
+        asking = Queries(train, queries.select, queries.noise)
+        own, message = then.local(own, sent_own, asking)
         # IFCA makes its message from the same answers: no query more.
         same = Queries(lambda model: answers[0], lambda models, otherwise: choice, queries.noise)
         return (how, choice, own), (ifca.local(choice, models, same)[1], message)
 
     def merge(server, messages, weights):
         how, choosing, states = server
-        sent, sent_then = messages
-        still, later = how.round < select_rounds, how.round + 1
-        frozen = choose(still, ifca.merge(choosing, sent, weights), choosing)
-        begun = begin_in_each(how, later, frozen)
-        merged = merge_by_cluster(then.merge, states, sent_then, sent["chosen"], weights)
-        return how._replace(round=later), frozen, choose(still, begun, merged)
+        ifca_messages, messages_then = messages
+        choosing_goes_on, later = how.round < select_rounds, how.round + 1
+        frozen = choose(choosing_goes_on, ifca.merge(choosing, ifca_messages, weights), choosing)
+        restart = begin_in_each(how, later, frozen)
+        merged = merge_by_cluster(
+            then.merge, states, messages_then, ifca_messages["chosen"], weights
+        )
+        return how._replace(round=later), frozen, choose(choosing_goes_on, restart, merged)
 
-    def personal(silo, told):
+    def personal(silo, sent):
         _, choice, own = silo
-        number, models, told_then = told
-        own = then.personal(own, of_cluster(told_then, choice))
+        number, models, sent_then = sent
+        own = then.personal(own, of_cluster(sent_then, choice))
         return choose(number < select_rounds, of_cluster(models, choice), own)
 
     paid = Schedule(rounds, then.schedule(rounds).train, select_rounds)

@@ -93,7 +93,7 @@ def clipped_gradient_sum(
     """The sum over examples of mask_i * min(1, clip / |g_i|) * g_i, shaped like `params`.
 
     Args:
-      params: as from `init_convnet`.
+      params: parameters such as `init_convnet` gives.
       x: images [n, height, width, channels].
       loss: from outputs [n, num_outputs] and `y` to one loss for each example [n]; the loss of an
         example depends on its own output only.
@@ -200,7 +200,7 @@ def _laid_out(
 
 
 def _backward(params: Params, loss: Loss, x, y, used) -> _Backward:
-    """Of the examples that are used; the others' are those of a black image."""
+    """What gradients are made of, for examples in use; the others' is that of a black image."""
     n = len(x)
     x = jnp.where(used[:, None, None, None], x, 0)
     outputs, kept = _forward(params, x)

@@ -117,7 +117,7 @@ def generic_clipped_sum(
     loss: Callable[[Array, Array], Array],
     microbatch: int = MICROBATCH,
 ) -> ClippedSum:
-    """For any model: per-record gradients by `vmap(grad)`, a microbatch in memory at a time."""
+    """Clips any model's per-record gradients, by `vmap(grad)`, a microbatch in memory at a time."""
 
     def gradient_of_one(params, features, y, clip, offset):
         def loss_of_one(p):

@@ -48,8 +48,9 @@ class Model(NamedTuple):
         each record by itself: it must not mix records.
       clipped_sum: the sum over records of their clipped loss gradients (see `gradients`).
       whole_sum: the same in whole grains, for releases (see `whole_sums`).
-      heavy: True for models with so much work in one step that silos and runs are best taken one
-        after another; False to batch them all into each operation.
+      heavy: True for models whose single step keeps a processor busy. Then silos and runs are taken
+        one after another, images become numbers batch by batch, and batches are gathered rather
+        than masked (see `sampling.draw_of`). False to batch silos and runs into each operation.
       linear: True if outputs are features["x"] @ parameters, which lets gradients be clipped
         without forming them.
       convex: True if the loss is convex in the parameters.
@@ -83,7 +84,7 @@ class Model(NamedTuple):
     own_loss: LossOfOne | None = None
 
     @property
-    def has_chances(self) -> bool:
+    def has_probabilities(self) -> bool:
         """Whether outputs are log-odds of classes: a support vector machine's are not."""
         return get_task(self.task).of_classes and self.loss is usual_loss(self.task)
 
@@ -294,7 +295,7 @@ def get_model(
 
 
 def is_heavy(name: str) -> bool:
-    """Whether the built-in model of that name is one whose steps are dear."""
+    """Whether the built-in model of that name is heavy (see `Model.heavy`)."""
     return name in _CONVNETS
 
 

@@ -50,7 +50,7 @@ def blocks_of(
     """Records as blocks, one a subject, in the order of the subjects' numbers.
 
     Args:
-      records: of one silo, with subjects.
+      records: the records of one silo, with subjects.
       width: m, the records that a block has room for; by default those of the largest subject.
 
     Returns:
@@ -156,7 +156,7 @@ def _whole_sum(model: Model) -> WholeSum:
 
 
 def _own_loss(model: Model) -> LossOfOne:
-    """Of one subject, record by record: how many the largest has changes no other's loss."""
+    """Loss of one subject, record by record: the size of the largest one changes no other's."""
     of_record = loss_of_one(model.apply, model.loss)
 
     def of_subject(params: Params, block: Features, y: Array) -> Array:

@@ -65,25 +65,25 @@ class WholeSum(Protocol):
 
 
 def squared_residual(outputs: Array, y: Array) -> Array:
-    """Of half the squared error."""
+    """The residual of half the squared error."""
     return outputs - y
 
 
 def hinge_residual(outputs: Array, y: Array) -> Array:
-    """Of the hinge loss; labels are -1 and +1."""
+    """The residual of the hinge loss; labels are -1 and +1."""
     return jnp.where(y * outputs < 1.0, -y, 0.0)
 
 
 def logistic_residual(outputs: Array, y: Array) -> Array:
-    """Of the binary cross-entropy; labels are -1 and +1."""
+    """The residual of the binary cross-entropy; labels are -1 and +1."""
     return -y * logistic(-y * outputs)
 
 
 def softmax_residual(outputs: Array, y: Array) -> Array:
-    """Of the cross-entropy over classes: what is predicted, less 1 at the label."""
+    """The residual of the cross-entropy over classes: the prediction, less 1 at the label."""
     weights = exp_of_negative(outputs - jnp.max(outputs, axis=1, keepdims=True))
-    chances = weights / steady_sum(weights, 1)[:, None]
-    return chances - jax.nn.one_hot(y, outputs.shape[1])
+    probabilities = weights / steady_sum(weights, 1)[:, None]
+    return probabilities - jax.nn.one_hot(y, outputs.shape[1])
 
 
 def linear_whole_sum(residual_of: Residual) -> WholeSum:
@@ -108,7 +108,7 @@ def linear_whole_sum(residual_of: Residual) -> WholeSum:
 
 
 def linear_block_whole_sum(residual_of: Residual) -> WholeSum:
-    """The same where a block of records [m] counts as one: x is [blocks, m, d].
+    """`linear_whole_sum` where a block of records [m] counts as one: x is [blocks, m, d].
 
     See `gradients.linear_block_clipped_sum`. How many records the largest block has is a secret of
     the records, and only adds zeros at the end of a sum.
@@ -177,7 +177,7 @@ def in_a_loop(rows: Any) -> Any:
 
 
 def _residual(residual_of: Residual, x: Array, params: Array, y: Array) -> Array:
-    """Of each record [n] or [n, classes], tidy; NaN where an output is."""
+    """The residual of each record [n] or [n, classes], tidy; NaN where an output is."""
     rows = x if params.ndim == 1 else x[:, :, None]
     outputs = steady_dot(rows, params, 1)
     residual = residual_of(outputs, y)

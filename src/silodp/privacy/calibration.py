@@ -47,11 +47,11 @@ class CalibrationRequest:
     """One silo's budget, and what it will be asked.
 
     Attributes:
-      event_of: from a noise multiplier to the event of everything that the silo will be asked.
+      event_of: noise multiplier -> the event of everything that the silo will be asked.
         Parts whose price is fixed (selections, statistics) may stand beside those with this noise.
       epsilon: the budget; infinity asks for no privacy.
       delta: the chance with which the bound may fail.
-      label: whose budget it is, for error messages.
+      label: the owner of the budget, for error messages.
       relation: which data sets are neighbours.
     """
 
@@ -66,7 +66,7 @@ class CalibrationRequest:
 class Calibration:
     """The noise that meets a budget, and what it really costs (at most the budget).
 
-    `accountant` is the one that proves it, "pld" or "rdp"; empty where no privacy was asked for.
+    `accountant` is the one that proves it, "pld" or "rdp"; empty without privacy.
     """
 
     noise_multiplier: float
@@ -89,8 +89,8 @@ def calibrate_many(
     """
     for request in requests:
         _check(request)
-    known = _read_cache() if cache else {}
-    fresh: dict[str, dict] = {}
+    stored = _read_cache() if cache else {}
+    new: dict[str, dict] = {}
     answers: dict[int, Calibration] = {}
     biases: dict[str, float] = {}
     try:
@@ -102,17 +102,17 @@ def calibrate_many(
             else:
                 names = contenders(request.event_of(1.0), accountant, request.relation)
                 key = _key(request, accountant)
-                answer = _recall(known.get(key), request, names)
+                answer = _recall(stored.get(key), request, names)
                 if answer is None:
                     answer = _solve_best(request, names, biases)
-                    known[key] = fresh[key] = _entry(answer, request)
+                    stored[key] = new[key] = _entry(answer, request)
                 answers[i] = answer
             if progress is not None:
                 progress(len(answers), len(requests))
     finally:
         # What was found before an error or an interruption is not lost.
-        if cache and fresh:
-            _write_cache(fresh)
+        if cache and new:
+            _write_cache(new)
     return [answers[i] for i in range(len(requests))]
 
 
@@ -172,13 +172,13 @@ def _solve(request: CalibrationRequest, name: str, bias: float) -> tuple[Calibra
     ideal, slope = _gaussian_of(target, request.delta)
     x = _at_spread(request, ideal + bias)
     low, high = -math.inf, math.inf  # log noise: too little, and enough
-    answer, found = None, bias
+    answer, new_bias = None, bias
     last = None
     for attempt in range(60):
         epsilon = _cost(request, _noise(x), name)
         spread = _log_spread(request, x)
         if epsilon <= target:
-            answer, found = Calibration(_noise(x), epsilon, name), spread - ideal
+            answer, new_bias = Calibration(_noise(x), epsilon, name), spread - ideal
             high = x
         else:
             low = x
@@ -198,7 +198,7 @@ def _solve(request: CalibrationRequest, name: str, bias: float) -> tuple[Calibra
         # The bracket is the safeguard, and halving it now and then keeps the search from stalling.
         if not low < x < high or attempt % 4 == 3:
             x = middle
-    return answer, found
+    return answer, new_bias
 
 
 def _noise(log_noise: float) -> float:
@@ -320,12 +320,12 @@ def _read_cache() -> dict[str, object]:
     return entries if isinstance(entries, dict) else {}
 
 
-def _write_cache(fresh: dict[str, dict]) -> None:
+def _write_cache(new: dict[str, dict]) -> None:
     """Adds to the file whole or not at all; a folder that cannot be written is no error.
 
     Read again just before, so that what other processes wrote meanwhile is kept.
     """
-    entries = {**_read_cache(), **fresh}
+    entries = {**_read_cache(), **new}
     kept = dict(list(entries.items())[-_CACHE_ENTRIES:])
     path = _cache_file()
     with contextlib.suppress(OSError):

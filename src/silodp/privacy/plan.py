@@ -6,7 +6,7 @@ costs and what it does cannot drift apart.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,10 @@ from silodp.privacy.mechanisms.queries import PREPARATION, Schedule
 from silodp.privacy.mechanisms.sampling import (
     OVERFLOW_SHARE,
     Draw,
+    capacity_for,
     charged_rate,
     draw_of,
     overflow_chance,
-    slots_for,
 )
 from silodp.privacy.mechanisms.selection import selection_event
 from silodp.privacy.mechanisms.statistics import gaussian_event
@@ -40,6 +40,15 @@ NOT_PRIVATE = "no privacy was asked for"
 UNPROVEN_SHUFFLE = (
     "sampling is 'shuffle' but is charged as if it were Poisson: no accountant here proves it"
 )
+
+# What checkpoints and the states of sites call the fields that have another name by now.
+_STORED_NAMES = {
+    "public_count": "records",
+    "true_count": "held",
+    "max_count": "most",
+    "expected_batch": "batch",
+    "batch_capacity": "slots",
+}
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,8 @@ class SideQueries:
     Attributes:
       select_share: what one selection takes, if the method asks for any.
       select_mechanism: how it is made.
-      statistics_share: for the mean and variance that features are standardised with; 0: not asked.
-      metric_share: for all releases of the test metric together; 0: not asked.
+      statistics_share: for the mean and variance that features are standardised with; 0: none.
+      metric_share: for all releases of the test metric together; 0: none.
       evaluated: rounds after which the metric is released.
     """
 
@@ -95,51 +104,51 @@ class SiloPlan:
 
     Attributes:
       silo: its name.
-      unit: what epsilon protects and `records` counts: a "record" or a "subject".
+      unit: what epsilon protects and counts are of: a "record" or a "subject".
       relation: which silos are neighbours.
-      records: n_k as far as it is public; batch, steps and rate follow from it.
-      held: how many are really there (of a run of several seeds, where most are). Not for
-        publication: all that it sets is how large arrays are.
-      most: how many may be there, which is public.
-      batch: b_k, the expected batch, and what noisy sums are divided by.
+      public_count: n_k as far as it is public; batch, steps and rate follow from it.
+      true_count: how many are really there (of a run of several seeds, where most are). Secret: all
+        that it sets is how large arrays are.
+      max_count: how many may be there, which is public.
+      expected_batch: b_k, and what noisy sums are divided by.
       clip: largest norm of what one record (or subject) adds to a sum.
-      epochs: of one training pass.
-      steps: of one training pass.
+      epochs: epochs of one training pass.
+      steps: steps of one training pass.
       schedule: what the method asks.
-      side: what is asked besides.
+      side: the queries besides those of the method.
       draw: how batches are drawn.
-      slots: places that a drawn batch needs.
-      sampling_rate: that the accountant charges for.
+      batch_capacity: slots that a drawn batch needs.
+      sampling_rate: the rate that the accountant charges for.
       noise_multiplier: noise on the clipped sum, in units of the clip; 0 without privacy.
-      select_epsilon: of one selection; 0 if none is asked for.
-      statistics_noise: noise multiplier of the mean and variance; 0 if not asked or not private.
-      metric_noise: of one release of the test metric; likewise.
+      select_epsilon: epsilon of one selection; 0 if the method makes none.
+      statistics_noise: noise multiplier of the mean and variance; 0 if none, or not private.
+      metric_noise: noise multiplier of one release of the test metric; likewise.
       tuning: what is tried besides, if hyperparameters are tuned.
-      score_noise: of one trial's score; 0 if the records that it comes from are public.
+      score_noise: noise multiplier of one trial's score; 0 if its records are public.
       most_trials: more are not made; that they would be is part of `overflow`.
       epsilon: spent, never above the policy; infinite without privacy.
-      delta: of the policy.
+      delta: delta of the policy.
       overflow: the chance that any draw of the run does not fit (its slots, or `most_trials`).
-      accountant: that proves epsilon.
+      accountant: the accountant that proves epsilon.
       unproven: reasons why epsilon is not proven for what a release does; empty if it is.
       release: whether noise is secret and exact (see `lattice`). If not, the run is an experiment:
-        it tells what a release would be worth, and protects nobody.
+        it shows what a release would be worth, and protects nobody.
     """
 
     silo: str
     unit: str
     relation: Relation
-    records: int
-    held: int
-    most: int
-    batch: int
+    public_count: int
+    true_count: int
+    max_count: int
+    expected_batch: int
     clip: float
     epochs: int
     steps: int
     schedule: Schedule
     side: SideQueries
     draw: Draw
-    slots: int
+    batch_capacity: int
     sampling_rate: float
     noise_multiplier: float
     select_epsilon: float
@@ -168,13 +177,18 @@ class SiloPlan:
 
     @property
     def total_steps(self) -> int:
-        """Of all training passes of the run."""
+        """Steps of all training passes of the run."""
         return self.steps * self.schedule.train * self.schedule.rounds
 
     @property
     def event(self) -> DpEvent:
         """All that the run asks of the silo."""
         return self.event_of(PREPARATION, self.schedule.rounds + 1)
+
+    def stored_text(self) -> str:
+        """All fields, under the names that stored fingerprints know."""
+        values = ((_STORED_NAMES.get(f.name, f.name), getattr(self, f.name)) for f in fields(self))
+        return f"SiloPlan({', '.join(f'{name}={value!r}' for name, value in values)})"
 
     def statement(self) -> dict[str, Any]:
         """What is promised to the silo, in plain values: as results, plans and ledgers show it."""
@@ -194,7 +208,7 @@ class SiloPlan:
         }
 
     def event_of(self, first: int, last: int) -> DpEvent:
-        """All that is asked in rounds first..last (the last one not included)."""
+        """The event of rounds first..last (the last one not included)."""
         return ComposedDpEvent(list(self.queries(first, last).values()))
 
     def queries(self, first: int = PREPARATION, last: int | None = None) -> dict[str, DpEvent]:
@@ -207,37 +221,37 @@ class SiloPlan:
         rounds = self.schedule.rounds
         last = rounds + 1 if last is None else last
         trained = max(first, 0), min(last, rounds)
-        asked = self._of_method(*trained, self.noise_multiplier)
+        events = self._of_method(*trained, self.noise_multiplier)
         if self.tuning is not None:
             if first > 0:
                 raise ValueError("A tuned run has no price by the block.")
             pivot = self._of_method(*trained, self.tuning.pivot_noise * self.noise_multiplier)
             # Trials are scored at the end.
             score = self.score_noise if last > rounds else 0.0
-            asked = {
-                "tuning": tuned_event(self.tuning, [*pivot.values()], [*asked.values()], score)
+            events = {
+                "tuning": tuned_event(self.tuning, [*pivot.values()], [*events.values()], score)
             }
         if self.side.statistics_share and first <= PREPARATION < last:
-            asked["statistics"] = gaussian_event(self.statistics_noise, 1)
+            events["statistics"] = gaussian_event(self.statistics_noise, 1)
         if evaluations := sum(first <= at < last for at in self.side.evaluated):
-            asked["metric"] = gaussian_event(self.metric_noise, evaluations)
-        return asked
+            events["metric"] = gaussian_event(self.metric_noise, evaluations)
+        return events
 
     def _of_method(self, first: int, last: int, noise_multiplier: float) -> dict[str, DpEvent]:
-        """What one run of the method asks over these rounds."""
+        """The events of one run of the method over these rounds, by kind of query."""
         steps = self.steps * self.schedule.train * max(0, last - first)
-        asked: dict[str, DpEvent] = {}
+        events: dict[str, DpEvent] = {}
         if steps:
-            asked["training"] = training_event(noise_multiplier, self.sampling_rate, steps)
+            events["training"] = training_event(noise_multiplier, self.sampling_rate, steps)
         if (selections := min(last, self.schedule.select_rounds) - first) > 0:
             one = selection_event(self.select_epsilon, self.side.select_mechanism)
-            asked["selection"] = SelfComposedDpEvent(one, selections)
-        return asked
+            events["selection"] = SelfComposedDpEvent(one, selections)
+        return events
 
 
 def make_plans(
     silos: Sequence[str],
-    held: Sequence[int],
+    true_counts: Sequence[int],
     policies: Sequence[Policy],
     schedule: Schedule,
     settings: TrainingSettings,
@@ -254,16 +268,16 @@ def make_plans(
     """The plan of each silo: the method's schedule, with noise calibrated to the silo's policy.
 
     Args:
-      silos: names.
-      held: how many records (or subjects) each has.
-      policies: of each.
+      silos: names of the silos.
+      true_counts: how many records (or subjects) each has.
+      policies: the policy of each.
       schedule: what the method asks of every silo.
       settings: how silos train.
       accountant: "best", "pld" or "rdp".
-      expected: of each silo, what may be told of that number where it is a secret; None: itself.
-      side: what is asked besides training.
+      expected: what is public of each count where it is a secret; None: the count itself.
+      side: the queries besides those of the method.
       tuning: what is tried, if hyperparameters are tuned.
-      heavy: whether the model is one whose steps are dear (see `Model.heavy`).
+      heavy: whether the model is heavy (see `Model.heavy`).
       unproven: further reasons why epsilon is not proven, such as preprocessing by statistics.
       release: whether the run is a release, and no experiment.
       progress: called with (done, total) while noise is calibrated.
@@ -271,13 +285,13 @@ def make_plans(
     if settings.sampling == "shuffle":
         unproven = (UNPROVEN_SHUFFLE, *unproven)
     side = side or SideQueries()
-    told = [
+    expected_counts = [
         ExpectedCounts(int(n), 1, int(n)) if own is None else own
-        for n, own in zip(held, expected or [None] * len(held), strict=True)
+        for n, own in zip(true_counts, expected or [None] * len(true_counts), strict=True)
     ]
     drafts = [
         _draft(silo, int(n), own, policy, schedule, settings, side, tuning, heavy, unproven)
-        for silo, n, own, policy in zip(silos, held, told, policies, strict=True)
+        for silo, n, own, policy in zip(silos, true_counts, expected_counts, policies, strict=True)
     ]
     if tuning is not None and tuning.score == "noisy":
         drafts = _with_score_noise(drafts, tuning, accountant)
@@ -309,7 +323,7 @@ def _with_score_noise(
 ) -> list[SiloPlan]:
     """The drafts with noise on scores that takes nearly all of epsilon.
 
-    The records that scores come from are not trained on, so that nothing else is asked of them.
+    The records that scores come from are not trained on, so that no other query is about them.
     """
     requests = [
         CalibrationRequest(
@@ -334,8 +348,8 @@ def _event_with(draft: SiloPlan, noise_multiplier: float) -> DpEvent:
 
 def _draft(
     silo: str,
-    held: int,
-    told: ExpectedCounts,
+    true_count: int,
+    expected: ExpectedCounts,
     policy: Policy,
     schedule: Schedule,
     settings: TrainingSettings,
@@ -345,10 +359,10 @@ def _draft(
     unproven: tuple[str, ...],
 ) -> SiloPlan:
     """A plan whose training noise is yet to be calibrated."""
-    n = policy.counted(told.train)
-    most = policy.most or told.most
+    n = policy.counted(expected.train)
+    max_count = policy.max_count or expected.max_count
     check_delta(silo, policy, n)
-    if held > most:
+    if true_count > max_count:
         raise SilodpError(
             f"Silo {silo!r}: its policy gives records = {n} as a stand-in for their number, which "
             "is less than half of it: give a number nearer to it."
@@ -357,9 +371,9 @@ def _draft(
         raise SilodpError(
             f"Silo {silo!r} has no training {policy.unit}s: leave it out, or give it some."
         )
-    if schedule.select_rounds and most > MOST_SCORED:
+    if schedule.select_rounds and max_count > MOST_SCORED:
         raise SilodpError(
-            f"Silo {silo!r} may have {most} {policy.unit}s, more than the {MOST_SCORED} over "
+            f"Silo {silo!r} may have {max_count} {policy.unit}s, more than the {MOST_SCORED} over "
             "which a selection's score can be summed: use a method without selection."
         )
     if n < settings.batch_size and settings.small_silos == "refuse":
@@ -367,38 +381,41 @@ def _draft(
             f"Silo {silo!r} has {n} training {policy.unit}s, fewer than the batch size "
             f"{settings.batch_size}: give --batch-size {n} or less, or --small-silos full-batch."
         )
-    batch = min(n, settings.batch_size)
-    steps = settings.epochs * (n // batch)
+    expected_batch = min(n, settings.batch_size)
+    steps = settings.epochs * (n // expected_batch)
     total = steps * schedule.train * schedule.rounds
     if tuning is not None:
         # In expectation over a random number of trials; and that number is one draw more.
         total = total * math.ceil(1 + tuning.trials.mean) + 1
     # Where the count is not public, slots sized by it could overflow: every record has its place.
-    draw = draw_of(settings.sampling, n, batch, heavy) if policy.count_is_public else "every"
+    draw = "every"
+    if policy.count_is_public:
+        draw = draw_of(settings.sampling, n, expected_batch, heavy)
     # A ledger sets aside for it by the lifetime's epsilon, so slots are sized for that.
     chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)
     overflow = 0.0 if tuning is None else chance
     if draw == "gaps":
-        slots, overflow = slots_for(n, batch, chance, most), chance * total
+        batch_capacity = capacity_for(n, expected_batch, chance, max_count)
+        overflow = chance * total
     else:
         # At least one: a program has no place for none, and one that is empty is never drawn.
-        slots = max(1, held) if draw == "every" else batch
+        batch_capacity = max(1, true_count) if draw == "every" else expected_batch
     draft = SiloPlan(
         silo=silo,
         unit=policy.unit,
         relation=policy.relation,
-        records=n,
-        held=held,
-        most=most,
-        batch=batch,
+        public_count=n,
+        true_count=true_count,
+        max_count=max_count,
+        expected_batch=expected_batch,
         clip=settings.clip,
         epochs=settings.epochs,
         steps=steps,
         schedule=schedule,
         side=side,
         draw=draw,
-        slots=slots,
-        sampling_rate=charged_rate(draw, n, batch),
+        batch_capacity=batch_capacity,
+        sampling_rate=charged_rate(draw, n, expected_batch),
         noise_multiplier=math.nan,
         select_epsilon=side.select_share * policy.epsilon if schedule.select_rounds else 0.0,
         statistics_noise=0.0,

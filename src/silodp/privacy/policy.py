@@ -32,7 +32,7 @@ class Policy:
       delta: chance with which that bound may fail.
       lifetime_epsilon: at most this over everything that is ever charged to the silo's ledger; by
         default as much as for one run.
-      lifetime_delta: of the same; by default as for one run.
+      lifetime_delta: delta of the lifetime; by default as for one run.
       lifetime_filter: what decides whether a run fits the lifetime; fixed for good when the ledger
         is opened. "renyi" takes every run, "gaussian" only Gaussian mechanisms on all records and
         selections, more tightly.
@@ -98,7 +98,7 @@ class Policy:
         return epsilon, self.delta if self.lifetime_delta is None else self.lifetime_delta
 
     @property
-    def most(self) -> int | None:
+    def max_count(self) -> int | None:
         """How many records (or subjects) there may be, where their number is not public.
 
         The site declares it with `records`: twice as many. It is taken for granted, as what is

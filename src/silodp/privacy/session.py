@@ -53,8 +53,8 @@ class RunLedgers(NamedTuple):
     """The ledgers that a run is charged to, and what it may take of each.
 
     Attributes:
-      directory: of the ledgers.
-      reservations: of each ledger, by its name.
+      directory: the folder of the ledgers.
+      reservations: the reservation in each ledger, by its name.
       allowances: likewise.
       strictest: whether a stricter allowance that is in force holds on (see `reserve_all`).
     """
@@ -65,20 +65,20 @@ class RunLedgers(NamedTuple):
     strictest: bool = False
 
     def to_source(self, name: str) -> "RunLedgers":
-        """The same of a single silo, charged to the ledger of its records, which others use too."""
+        """The ledgers of a single silo, charged to that of its records, which others use too."""
         ((silo, reservation),) = self.reservations.items()
         allowances = {name: self.allowances[silo]}
         return RunLedgers(self.directory, {name: reservation}, allowances, True)
 
     def marked(self, **about: Any) -> "RunLedgers":
-        """The same, with more that the reservations say of themselves."""
+        """These ledgers, with reservations that say more of themselves."""
         reservations = {
             name: replace(one, about=one.about | about) for name, one in self.reservations.items()
         }
         return self._replace(reservations=reservations)
 
     def in_blocks(self, blocks: int) -> "RunLedgers":
-        """The same, charged in so many blocks, but for what can only be charged whole."""
+        """These ledgers, charged in so many blocks, but for what can only be charged whole."""
         reservations = {
             name: one if one.blocks == 1 else replace(one, blocks=blocks)
             for name, one in self.reservations.items()
@@ -113,8 +113,8 @@ class PaidRounds:
 
 def give_back(directory: Path, silo: str, run: str, reason: str) -> None:
     """Closes a run that was reserved and never began, in one ledger."""
-    known = run_of(directory, silo, run)
-    if known is not None and known.state == "reserved":
+    standing = run_of(directory, silo, run)
+    if standing is not None and standing.state == "reserved":
         close_all(directory, [silo], run, reason)
 
 
@@ -129,7 +129,7 @@ class SiloSession:
 
     Attributes:
       silo: the name of its ledger.
-      rounds: of the run.
+      rounds: number of rounds of the run.
       state: see above.
       charged: stretches of rounds (first, last) that are charged, in their order; rounds that a
         site missed lie between them.
@@ -197,20 +197,20 @@ class RunSession:
     """The sessions of all silos of a run, which reserve, charge and close together.
 
     Attributes:
-      name: of the run, in the ledgers.
-      silos: the session of each.
+      name: the run's name in the ledgers.
+      silos: the session of each silo.
     """
 
     def __init__(
         self, ledgers: RunLedgers | None, silos: Sequence[str], rounds: int, name: str = ""
     ):
-        """Of a run that is not reserved yet; `reserve` or `resume` comes next.
+        """The session of a run that is not reserved yet; `reserve` or `resume` comes next.
 
         Args:
-          ledgers: that are charged; None for an experiment, or a release that no ledger counts.
+          ledgers: the ledgers to charge; None for experiments, and releases that none counts.
           silos: names of the silos, where there are no ledgers to name them.
-          rounds: of the run.
-          name: of the run in the ledgers; else a new one.
+          rounds: number of rounds of the run.
+          name: the run's name in the ledgers; empty: a new one.
         """
         self._ledgers, self._secret = ledgers, b""
         self._looked = time.monotonic()  # when it was last seen to be open
@@ -258,15 +258,15 @@ class RunSession:
         for silo in self.silos:
             charged = [(PREPARATION, done)] if done > 0 else []
             if self._ledgers is not None:
-                known = run_of(self._ledgers.directory, silo.silo, self.name)
-                if known is None:
+                standing = run_of(self._ledgers.directory, silo.silo, self.name)
+                if standing is None:
                     raise SilodpError(
                         f"Silo {silo.silo!r} has nothing reserved for run {self.name!r}: put its "
                         "ledger back, or start anew."
                     )
-                if known.closed is not None:
-                    raise _run_closed(silo.silo, self.name, known.closed)
-                charged = [(block.first, block.last) for block in known.blocks]
+                if standing.closed is not None:
+                    raise _run_closed(silo.silo, self.name, standing.closed)
+                charged = [(block.first, block.last) for block in standing.blocks]
             silo.to("reserved")
             for block in charged:
                 silo.to("charged", block)
@@ -299,9 +299,9 @@ class RunSession:
             head = head_of(self._ledgers.directory, silo.silo)
             if head is not None and self._open_at.get(silo.silo) == head:
                 continue  # nothing was written since it was found open
-            known = run_of(self._ledgers.directory, silo.silo, self.name)
-            if known is None or known.closed is not None:
-                reason = "its ledger is gone" if known is None else str(known.closed)
+            standing = run_of(self._ledgers.directory, silo.silo, self.name)
+            if standing is None or standing.closed is not None:
+                reason = "its ledger is gone" if standing is None else str(standing.closed)
                 raise _run_closed(silo.silo, self.name, reason)
             if head is not None:
                 self._open_at[silo.silo] = head
@@ -313,7 +313,7 @@ class RunSession:
         """
         if not PREPARATION <= first < last <= self._rounds + 1:
             raise RuntimeError(f"Rounds {first} to {last} are none of the run's {self._rounds}.")
-        # A block that is charged says itself whether the run was closed; within one, it is asked.
+        # Charging a block finds a run that was closed; within a block its ledger is looked at.
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self.check_open()
         behind: dict[tuple[int, int], list[SiloSession]] = {}
@@ -366,18 +366,18 @@ class RunSession:
 
         Args:
           paid: the rounds that the release belongs to.
-          seed: of the run.
+          seed: seed of the run.
           purpose: what the noise is for; no two releases of a run share one.
-          silo: whose test records the means are over.
+          silo: the silo whose test records the means are over.
           means: exact; of no record, NaN, and then noise is all that is released.
           largest: score of a record.
           noise_multiplier: 0 for no privacy.
         """
         random = self.random(paid, seed, purpose)
-        held, means = len(silo.test), np.asarray(means, np.float64)
-        totals = means * held if held else np.zeros_like(means)
-        count, most = silo.public_test_count, silo.most_tested
-        return noisy_metric(totals, largest, count, most, noise_multiplier, random)
+        true_count, means = len(silo.test), np.asarray(means, np.float64)
+        totals = means * true_count if true_count else np.zeros_like(means)
+        counts = silo.public_test_count, silo.max_test_count
+        return noisy_metric(totals, largest, *counts, noise_multiplier, random)
 
     def replaces(self, name: str) -> None:
         """Closes a run of these silos that is to be begun anew, if it is open anywhere."""

@@ -22,7 +22,7 @@ class Trials:
     """The distribution of the number of trials.
 
     Attributes:
-      mean: of the number of trials, at least 1.
+      mean: mean number of trials, at least 1.
       shape: eta of the truncated negative binomial distribution, above -1: 0 is the logarithmic and
         1 the geometric distribution; infinity is the Poisson distribution, which may be 0. The
         smaller, the cheaper, and the more often there is but one trial.
@@ -74,11 +74,11 @@ class Trials:
 
     @property
     def gamma(self) -> float:
-        """Of the truncated negative binomial distribution: the smaller, the more trials."""
+        """gamma of the truncated negative binomial distribution: the smaller, the more trials."""
         return math.exp(-self.log_halting)
 
     def probabilities(self, most: int) -> np.ndarray:
-        """Of 0, 1, ... `most` trials."""
+        """The probabilities of 0, 1, ... `most` trials."""
         if self.poisson:
             steps = math.log(self.mean) - np.log(np.arange(1, most + 1))
             return np.exp(np.concatenate([[0.0], np.cumsum(steps)]) - self.mean)

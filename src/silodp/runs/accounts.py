@@ -129,14 +129,14 @@ def _reservation(options: ResolvedOptions, plan: SiloPlan) -> Reservation:
 
     seeds = f", {request.seeds} seeds" if request.seeds > 1 else ""
     about = {
-        "summary": f"{request.method} on {request.data}{seeds}, {plan.records} {plan.unit}s, noise "
-        f"{plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
+        "summary": f"{request.method} on {request.data}{seeds}, {plan.public_count} {plan.unit}s, "
+        f"noise {plan.noise_multiplier:.4g} ({', '.join(sorted(plan.queries()))})",
         "data": request.data,
         "data_options": _which_records(request),
         "method": request.method,
         "model": options.model_name,
         "seeds": request.seeds,
-        "records": plan.records,
+        "records": plan.public_count,
         "queries": sorted(plan.queries()),
         **plan.statement(),
     }

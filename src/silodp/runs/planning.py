@@ -39,8 +39,8 @@ def describe_plans(
 def _row(plan: SiloPlan, rdp_noise: float | None) -> dict[str, Any]:
     return {
         **plan.statement(),
-        "records": plan.records,
-        "batch": plan.batch,
+        "records": plan.public_count,
+        "batch": plan.expected_batch,
         "epsilon_by_accountant": _by_accountant(plan),
         "noise_multiplier_rdp": rdp_noise,
         "queries": _queries(plan),
@@ -106,7 +106,7 @@ def by_budget(plans: Sequence[SiloPlan]) -> dict[str, list[SiloPlan]]:
     private = sorted((plan for plan in plans if plan.private), key=lambda plan: plan.epsilon)
     # Calibration ends a little below the budget: budgets that differ by less are the same.
     return {
-        budget: sorted(same, key=lambda plan: plan.records)
+        budget: sorted(same, key=lambda plan: plan.public_count)
         for budget, same in itertools.groupby(private, lambda plan: f"{plan.epsilon:.3g}")
     }
 

@@ -138,7 +138,7 @@ def prepare_loaded(
     own_policies, plans = _plans_of_all(
         settings, federations, method, model, reporter, tuning, policies
     )
-    counted = [[plan.records for plan in own] for own in plans]
+    counted = [[plan.public_count for plan in own] for own in plans]
     warnings = list(
         dict.fromkeys(
             warning

@@ -137,7 +137,7 @@ def plan(
     Examples:
       >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
       >>> small, large = prepared.plans[0]
-      >>> small.records < large.records, small.noise_multiplier > large.noise_multiplier
+      >>> small.public_count < large.public_count, small.noise_multiplier > large.noise_multiplier
       (True, True)
     """
     reporter = reporter or Reporter()

@@ -160,7 +160,12 @@ def standardised(
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
         random = session.random(paid, seed, f"statistics {silo.name}")
         mean, deviation = noisy_moments(
-            silo.train.x, bound, plan.records, plan.statistics_noise, random, silo.train.subject
+            silo.train.x,
+            bound,
+            plan.public_count,
+            plan.statistics_noise,
+            random,
+            silo.train.subject,
         )
 
         scaling = by_moments(mean, deviation)

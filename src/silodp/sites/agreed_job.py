@@ -69,13 +69,13 @@ def first_key(proposal: Proposal) -> Array:
 
 def first_states(proposal: Proposal, job: Job, method: Method) -> tuple[Any, Any]:
     """The first states of the coordinator and of the site at the first place."""
-    return job.begin(method, first_key(proposal), 0)
+    return job.first_states(method, first_key(proposal), 0)
 
 
 def told_like(job: Job, method: Method) -> Any:
     """What shape a broadcast has."""
     key = jnp.zeros(2, jnp.uint32)
-    return jax.eval_shape(lambda: method.broadcast(job.begin(method, key, 0)[0]))
+    return jax.eval_shape(lambda: method.broadcast(job.first_states(method, key, 0)[0]))
 
 
 def weights_of(counts: Sequence[float]) -> np.ndarray:

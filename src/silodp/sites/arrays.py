@@ -11,12 +11,12 @@ import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from silodp.base.errors import SilodpError
-from silodp.engines.one_silo import UNTOLD
+from silodp.engines.one_silo import UNDISCLOSED
 from silodp.privacy.mechanisms.queries import PassNoise
 
 # A site that keeps the scale of its noise to itself says infinity here, and nowhere else.
 _MAY_BE_INFINITE = {
-    field for field, value in zip(PassNoise._fields, UNTOLD, strict=True) if np.isinf(value)
+    field for field, value in zip(PassNoise._fields, UNDISCLOSED, strict=True) if np.isinf(value)
 }
 # Of a model; what is larger is no model that anybody trained.
 _LARGEST = 2.0**60

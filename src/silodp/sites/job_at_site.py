@@ -168,7 +168,7 @@ class JobAtSite:
         self._place = self.proposal.sites.index(self._config.site)
         method = self._job.build(self._setting.options)
         self._told_like = told_like(self._job, method)
-        self._state = self._job.begin(method, first_key(self.proposal), self._place)[1]
+        self._state = self._job.first_states(method, first_key(self.proposal), self._place)[1]
         self._message: list[np.ndarray] = []
         if found and found[1]:
             self._state = unflatten(found[1]["silo"], self._state, OTHER_VERSION)
@@ -182,7 +182,7 @@ class JobAtSite:
         try:
             check_claimed(self._config)
             prepared = self._prepared = plan_of(
-                self._config, self.proposal, self._config.policy.most
+                self._config, self.proposal, self._config.policy.max_count
             )
         except SilodpError:
             # About the table as a whole, the policy, or a number that is public: no record makes
@@ -381,7 +381,7 @@ class JobAtSite:
         about: dict[str, Any] = {"finished": self._about["finished"]}
         policy, training = self._config.policy, self.proposal.training
         if training["weights"] == "records" and policy.count_is_public:
-            about["records"] = self._prepared.plans[0][0].records
+            about["records"] = self._prepared.plans[0][0].public_count
         return Reply("ok", about=about)
 
     def train(self, number: int, arrays: list[np.ndarray]) -> Reply:

@@ -87,12 +87,12 @@ def error_star(local_variance: Numbers, tau: Numbers, silos: Numbers) -> Numbers
 
 
 def error_local(local_variance: Numbers) -> Numbers:
-    """Of local training (lambda 0)."""
+    """The error of local training (lambda 0)."""
     return local_variance
 
 
 def error_fedavg(local_variance: Numbers, tau: Numbers, silos: Numbers) -> Numbers:
-    """Of FedAvg (infinite lambda)."""
+    """The error of FedAvg (infinite lambda)."""
     return (local_variance + (silos - 1) * np.square(tau)) / silos
 
 

@@ -95,7 +95,7 @@ def _named_costs(costs: Iterable[Any]) -> Numbers:
 
 
 def _measured(simulation: Simulation, setting: Setting, star: float) -> Numbers:
-    """Of the simulation the same numbers; errors and gaps with their standard errors."""
+    """The numbers of `_closed`, by simulation; errors and gaps with their standard errors."""
     private = simulation.means(setting.sigma_dp)
     plain = simulation.means()
     lams = np.array([0.0, star, math.inf])

@@ -22,12 +22,12 @@ def estimate_tau(means: np.ndarray, known_variances: Numbers) -> np.ndarray:
     silos = means.shape[-1]
     if silos < 2:
         raise SilodpError("One silo says nothing about how silos differ: give two or more.")
-    known = np.broadcast_to(np.asarray(known_variances, float), means.shape)
-    excess = means.var(axis=-1, ddof=1) - known.mean(axis=-1)
+    variances = np.broadcast_to(np.asarray(known_variances, float), means.shape)
+    excess = means.var(axis=-1, ddof=1) - variances.mean(axis=-1)
     return np.sqrt(np.maximum(excess, 0.0))
 
 
 def estimate_lambdas(means: np.ndarray, known_variances: Numbers) -> np.ndarray:
     """lambda of each silo, [..., silos], from released means; infinite (FedAvg) where tau is 0."""
-    known = np.broadcast_to(np.asarray(known_variances, float), means.shape)
-    return lambda_stars(known, estimate_tau(means, known)[..., None])
+    variances = np.broadcast_to(np.asarray(known_variances, float), means.shape)
+    return lambda_stars(variances, estimate_tau(means, variances)[..., None])

@@ -35,10 +35,10 @@ class Setting:
 
     Attributes:
       records: n_k, [silos].
-      sigma: of a silo's records around its centre, [silos].
-      epsilon: of each silo, [silos]; infinite: not private.
-      tau: of the centres around theta.
-      delta: of all silos.
+      sigma: deviation of a silo's records around its centre, [silos].
+      epsilon: epsilon of each silo, [silos]; infinite: not private.
+      tau: deviation of the centres around theta.
+      delta: delta of all silos.
       clip: bound of a record, c.
     """
 
@@ -51,7 +51,7 @@ class Setting:
 
     @property
     def silos(self) -> int:
-        """K."""
+        """K, the number of silos."""
         return len(self.records)
 
     @property
@@ -74,7 +74,7 @@ class Setting:
 
     @property
     def without_privacy(self) -> "Setting":
-        """The same silos without noise."""
+        """These silos without noise."""
         return Setting(
             self.records,
             self.sigma,

@@ -56,7 +56,7 @@ def lambda_for_all(
 
 
 def posteriors(local_variances: np.ndarray, tau: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Lemma: of each w_k given its own mean and that of the others, variance and own weight."""
+    """Lemma: variance and own weight of each w_k, given its own mean and that of the others."""
     own = np.asarray(local_variances, float)
     variance = 1 / (1 / own + 1 / _others_variance(own, tau, _shares(own, None)))
     return variance, variance / own
@@ -65,7 +65,7 @@ def posteriors(local_variances: np.ndarray, tau: Numbers) -> tuple[np.ndarray, n
 def errors(
     lams: Numbers, local_variances: np.ndarray, tau: Numbers, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Of each silo with its own lambda: 0 is local training, infinity FedAvg."""
+    """The error of each silo with its own lambda: 0 is local training, infinity FedAvg."""
     own = np.asarray(local_variances, float)
     share = _shares(own, weights)
     weight = own_weight(np.asarray(lams, float), 1 / share)
@@ -75,19 +75,19 @@ def errors(
 
 
 def _shares(own: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Of each silo in the common mean."""
+    """The share of each silo in the common mean."""
     weights = np.ones(own.shape[-1]) if weights is None else np.asarray(weights, float)
     return weights / weights.sum()
 
 
 def _others_variance(own: np.ndarray, tau: Numbers, share: np.ndarray) -> np.ndarray:
-    """Of the other silos' mean around w_k: their centres differ from it, and they are noisy."""
+    """The variance of the other silos' mean around w_k: centres differ, and they are noisy."""
     others = _sum_of_others(share**2 * (own + np.square(tau)))
     return np.square(tau) + others / _sum_of_others(share) ** 2
 
 
 def _sum_of_others(values: np.ndarray) -> np.ndarray:
-    """Added up, not taken off the total: one silo may outweigh all others by far."""
+    """Adds up the others, rather than take one off the total: it may outweigh them all by far."""
     none = np.zeros_like(values[..., :1])
     before = np.concatenate([none, np.cumsum(values[..., :-1], axis=-1)], axis=-1)
     after = np.concatenate([none, np.cumsum(values[..., :0:-1], axis=-1)], axis=-1)

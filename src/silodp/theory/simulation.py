@@ -20,14 +20,14 @@ MOST_IN_ALL = 2_000_000_000
 
 @dataclass(frozen=True)
 class Simulation:
-    """Many trials of the set-up; what is released follows from the noise that is asked for.
+    """Many trials of the set-up; what is released follows from the noise that is added.
 
     Noises of different size thus meet the same records and the same luck, and what differs between
     two errors is the noise alone.
 
     Attributes:
       centres: w_k, [trials, silos].
-      sums: of each silo's clipped records, [trials, silos].
+      sums: sum of each silo's clipped records, [trials, silos].
       noise: standard normal, [trials, silos].
       records: n_k, [silos].
     """
@@ -101,7 +101,7 @@ def best_lambda(means: np.ndarray, centres: np.ndarray) -> float:
 
 
 def _products(means: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the errors of a silo's own mean and of the mean of all: squares and product, by trial.
+    """Squares and product of the errors of a silo's own mean and of the mean of all, by trial.
 
     w_k(lambda) lies between the two, so that its squared error, for any lambda, is made of these.
     """
@@ -116,5 +116,5 @@ def errors_of_silos(lams: Numbers, means: np.ndarray, centres: np.ndarray) -> np
 
 
 def mean_and_standard_error(values: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """Over trials, along an axis."""
+    """The mean over trials, along an axis, and its standard error."""
     return values.mean(axis=axis), values.std(axis=axis, ddof=1) / np.sqrt(values.shape[axis])

@@ -74,7 +74,7 @@ def _costs(prepared: Prepared, tuned: SiloPlan, records: np.ndarray, points: int
     at_equal_noise = replace(tuned, noise_multiplier=noise)
     return {
         "silo": tuned.silo,
-        "records": untuned.records,
+        "records": untuned.public_count,
         "epsilon": policy.epsilon,
         "delta": policy.delta,
         "points": points,

@@ -32,7 +32,7 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
             silo,
             train=silo.train.take(np.flatnonzero(~scored)),
             test=silo.train.take(np.flatnonzero(scored)),
-            expected=ExpectedCounts(trained, max(1, silo.public_count - trained), silo.most),
+            expected=ExpectedCounts(trained, max(1, silo.public_count - trained), silo.max_count),
         )
 
     return replace(federation, silos=tuple(parted(silo) for silo in federation.silos))

@@ -343,7 +343,7 @@ def _check_own_models(request: RunRequest, job: Job) -> None:
     """Refuses methods whose silos keep no model: whatever they try, they use what they are told."""
     zeros = dict.fromkeys(job.method.options, jnp.float32(0))
     key = jnp.zeros(2, jnp.uint32)
-    _, silo = jax.eval_shape(lambda key: job.begin(job.build(zeros), key, 0), key)
+    _, silo = jax.eval_shape(lambda key: job.first_states(job.build(zeros), key, 0), key)
     keeps = any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(silo))
     if not keeps or not job.method.in_trials:
         raise SilodpError(

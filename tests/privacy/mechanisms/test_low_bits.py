@@ -60,9 +60,9 @@ class Answers:
         spec = prepared.specs[0]
         setting = Setting(1.0, spec.plans, spec.method.traced_values(spec.values))
         self._silo = OneSilo(job, federation, setting, 0, seed=0)
-        self._zero = self._silo.begin(jnp.zeros(2, jnp.uint32))
+        self._zero = self._silo.first_state(jnp.zeros(2, jnp.uint32))
         self._told = jax.tree.map(jnp.zeros_like, self._silo.method.broadcast(
-            job.begin(self._silo.method, jnp.zeros(2, jnp.uint32), 0)[0]
+            job.first_states(self._silo.method, jnp.zeros(2, jnp.uint32), 0)[0]
         ))  # fmt: skip
 
     def move(self, by):
@@ -75,7 +75,7 @@ class Answers:
             model = np.concatenate(
                 [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(state)]
             )
-            sums.append(-model * self.plan.batch / self.lattice.grain)
+            sums.append(-model * self.plan.expected_batch / self.lattice.grain)
         return np.array(sums)
 
 

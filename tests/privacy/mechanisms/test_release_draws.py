@@ -212,7 +212,7 @@ def test_padding_and_grouping_change_nothing():
     apart = draws_of(job, federation, plans, alone).of_round(2)
     for group, drawn in zip(group_silos(plans, True), together.of_round(2), strict=True):
         for at, place in enumerate(group.members):
-            steps, slots = plans[place].steps, plans[place].slots
+            steps, slots = plans[place].steps, plans[place].batch_capacity
             np.testing.assert_array_equal(
                 drawn.passes.noise[0, at][:, :steps], apart[place].passes.noise[0, 0]
             )
@@ -269,10 +269,12 @@ def test_batches_are_poisson_in_every_layout():
             for at, place in enumerate(group.members):
                 counts[place] += picked[0, at, :, : plans[place].steps].sum(-1).ravel().tolist()
     for place, plan in enumerate(plans):
-        q = plan.batch / plan.records
+        q = plan.expected_batch / plan.public_count
         sizes = np.array(counts[place])
-        assert sizes.mean() == pytest.approx(plan.batch, abs=5 * np.sqrt(plan.batch / len(sizes)))
-        assert sizes.var() == pytest.approx(plan.records * q * (1 - q), rel=0.2)
+        assert sizes.mean() == pytest.approx(
+            plan.expected_batch, abs=5 * np.sqrt(plan.expected_batch / len(sizes))
+        )
+        assert sizes.var() == pytest.approx(plan.public_count * q * (1 - q), rel=0.2)
 
 
 def test_noise_has_the_planned_deviation():

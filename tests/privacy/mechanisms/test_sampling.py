@@ -11,12 +11,12 @@ from scipy import stats
 from silodp.privacy.mechanisms.sampling import (
     OVERFLOW_SHARE,
     RATE_SLACK,
+    capacity_for,
     charged_rate,
     draw_batches,
     draw_of,
     gap_of,
     overflow_chance,
-    slots_for,
     threshold_of,
 )
 
@@ -91,7 +91,7 @@ def test_words_order_gaps():
 @pytest.mark.parametrize(("draw", "n", "batch"), [("every", 90, 32), ("gaps", 400, 20)])
 def test_every_record_is_drawn_independently_with_the_rate(draw, n, batch):
     steps = 20_000
-    slots = n if draw == "every" else slots_for(n, batch, 1e-9)
+    slots = n if draw == "every" else capacity_for(n, batch, 1e-9)
     chosen = drawn(draw, n, batch, steps, slots)
     q = batch / n
     rates = chosen.mean(0)
@@ -132,7 +132,7 @@ def test_shuffle_takes_a_new_order_each_epoch():
 
 def test_slots_overflow_no_more_often_than_promised():
     n, batch, chance = 300, 30, 0.02
-    slots = slots_for(n, batch, chance)
+    slots = capacity_for(n, batch, chance)
     w = words((40_000, slots + 40))
     args = jnp.int32(n), jnp.int32(n), jnp.int32(batch), 0
     wide = draw_batches("gaps", w, 40_000, slots + 40, *args)
@@ -145,19 +145,19 @@ def test_overflow_is_paid_for_out_of_delta():
     for epsilon, delta, steps in [(0.5, 1e-7, 8400), (6, 1e-3, 400), (20, 1e-5, 10_000)]:
         p = overflow_chance(epsilon, delta, steps)
         assert (1 + np.exp(epsilon)) * steps * p <= OVERFLOW_SHARE * delta * (1 + 1e-9)
-        slots = slots_for(1400, 64, p)
+        slots = capacity_for(1400, 64, p)
         assert stats.binom.sf(slots - 1, 1400, 64 / 1400) <= p
 
 
 @pytest.mark.parametrize("chance", [1e-3, 1e-9, 1e-30, 1e-200])
 @pytest.mark.parametrize(("batch", "records"), [(8, 100), (64, 1400), (100, 150), (32, 10**6)])
 def test_slots_hold_what_the_binomial_law_says(batch, records, chance):
-    drawn = min(slots_for(records, batch, chance) - 1, records)
+    drawn = min(capacity_for(records, batch, chance) - 1, records)
     assert stats.binom.logsf(drawn, records, batch / records) <= np.log(chance)
 
 
 def test_an_epsilon_beyond_numbers_has_a_slot_for_everybody():
-    assert slots_for(500, 32, overflow_chance(800.0, 1e-5, 10)) > 500
+    assert capacity_for(500, 32, overflow_chance(800.0, 1e-5, 10)) > 500
 
 
 def test_more_slots_only_add():

@@ -37,8 +37,8 @@ class _Member(NamedTuple):
     """A file in an archive.
 
     Attributes:
-      path: as the archive names it.
-      size: as the archive announces it, in bytes.
+      path: its path in the archive.
+      size: the size that the archive announces, in bytes.
       refused: why it may not be unpacked; empty if it may.
       open: its content.
     """
@@ -50,13 +50,13 @@ class _Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Without folders."""
+        """The name without folders."""
         return self.path.rpartition("/")[2]
 
 
 def download_members(
     archive: Archive,
-    wanted: Mapping[Path, DataFile],
+    targets: Mapping[Path, DataFile],
     downloading: Progress | None = None,
     unpacking: Progress | None = None,
     timeout: float = TIMEOUT,
@@ -65,20 +65,20 @@ def download_members(
 
     Args:
       archive: is deleted afterwards.
-      wanted: by where each shall lie.
-      downloading: is told of bytes received.
-      unpacking: is told of bytes of the archive that were gone through.
+      targets: the files to unpack, by where each shall lie.
+      downloading: called with the bytes received.
+      unpacking: called with the bytes of the archive that were gone through.
       timeout: seconds without an answer.
     """
-    folder = next(iter(wanted)).parent
+    folder = next(iter(targets)).parent
     name = urlsplit(archive.url).path.rpartition("/")[2] or archive.url
-    files = ", ".join(file.name for file in wanted.values())
+    files = ", ".join(file.name for file in targets.values())
     by_hand = f"fetch {archive.url} by hand and put {files} of it into {folder}"
     with part_beside(folder / "archive") as packed:
         fetch(name, archive.url, packed, by_hand, downloading, timeout)
         check_content(f"The download of {name}", packed, archive.checksum, by_hand)
         try:
-            _unpack(packed, wanted, by_hand, unpacking)
+            _unpack(packed, targets, by_hand, unpacking)
         except _Unsound as error:
             raise SilodpError(
                 f"The archive {name} is refused because {error}: try again, or {by_hand}."
@@ -90,9 +90,9 @@ class _Unsound(Exception):
 
 
 def _unpack(
-    packed: Path, wanted: Mapping[Path, DataFile], by_hand: str, progress: Progress | None
+    packed: Path, targets: Mapping[Path, DataFile], by_hand: str, progress: Progress | None
 ) -> None:
-    destinations = {file.name: destination for destination, file in wanted.items()}
+    destinations = {file.name: destination for destination, file in targets.items()}
     size = packed.stat().st_size
     parts: dict[Path, Path] = {}
     with contextlib.ExitStack() as stack:
@@ -109,10 +109,10 @@ def _unpack(
                 for _ in _copying(member, part):
                     if progress is not None:
                         progress(raw.tell(), size)
-        missing = [file.name for place, file in wanted.items() if place not in parts]
+        missing = [file.name for place, file in targets.items() if place not in parts]
         if missing:
             raise _Unsound(f"it does not hold {', '.join(missing)}")
-        for destination, file in wanted.items():
+        for destination, file in targets.items():
             check_content(f"{file.name} in the archive", parts[destination], file.checksum, by_hand)
         for destination, part in parts.items():
             put_in_place(part, destination)
@@ -210,7 +210,7 @@ class _Bounded:
         return self._stream.tell()
 
     def read_on(self) -> None:
-        """To the end, where the packing keeps its own checksum of all that went before."""
+        """Reads to the end, where the packing keeps its own checksum of all that went before."""
         while self._stream.read(CHUNK):
             self.seek(self.tell())
 

@@ -1,4 +1,4 @@
-"""Whole files in memory up to a limit, unpacked where gzip or xz packed them (their content tells).
+"""Whole files in memory up to a limit, unpacked where gzip or xz packed them (their content says).
 
 A file may be damaged, or made to do harm: what is read from it is bounded before it is there.
 """
@@ -47,7 +47,7 @@ def read_bounded(path: Path, limit: int, remedy: str) -> bytes:
 def _joined(read: Callable[[int], bytes], limit: int) -> bytes:
     """Parts until there are none, or they exceed the limit: no more room is taken than they need.
 
-    `read` is told how much is wanted at most.
+    `read` takes how much is wanted at most.
     """
     parts, size = [], 0
     while size <= limit and (part := read(limit + 1 - size)):

@@ -77,7 +77,7 @@ class _Array:
 
 
 class _Type(_Array):
-    """The same for numpy's type of numbers, with the name that it is made from."""
+    """Stands for numpy's type of numbers, with the name that it is made from."""
 
     def __init__(self, name: Any = None, *_: Any):
         self.name = name

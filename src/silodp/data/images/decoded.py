@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def content_key(files: Sequence[Path], how: str) -> str:
-    """Of the files' content, in order, and of `how` they are decoded."""
+    """A digest of the files' content, in order, and of `how` they are decoded."""
     parts = [how, *(digest_of(path, "sha256") for path in files)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

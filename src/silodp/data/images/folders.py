@@ -50,7 +50,7 @@ class Labelled:
 
     Attributes:
       root: the folder that the user gave.
-      files: of all silos, silo by silo.
+      files: the files of all silos, silo by silo.
       labels: [files] the class number of each.
       silos: name and number of files of each silo, in order.
       classes: names, in the order of their numbers.
@@ -66,7 +66,7 @@ class Labelled:
 
     @property
     def task(self) -> TaskName:
-        """By the number of classes."""
+        """The task that fits the number of classes."""
         return task_of_classes(len(self.classes)).name
 
 
@@ -251,7 +251,7 @@ def _class_number(silo: str, folder: Path, classes: tuple[str, ...]) -> int:
 
 
 def _check_classes(labelled: Labelled, silo: str, y: np.ndarray) -> None:
-    """As `Federation` does, but in the folders' own words."""
+    """Refuses what `Federation` would refuse, but in the folders' own words."""
     task = get_task(labelled.task)
     if not task.is_one_sided(y):
         return

@@ -162,7 +162,7 @@ def _check_claims(path: Path, image: Image.Image) -> None:
 
 
 def _plain(path: Path, image: Image.Image, grey: bool) -> Image.Image:
-    """In mode L or RGB."""
+    """The image in mode L or RGB."""
     if image.mode in _SIXTEEN_BITS:
         # Pillow itself would cut off all above 255.
         values = np.asarray(image)

@@ -44,7 +44,7 @@ class Layers(NamedTuple):
 
 
 def layers_of(options: DataOptions, default: Layers) -> Layers:
-    """What was asked for, checked."""
+    """The options, checked."""
     silos = whole_number("silos", options.silos, default.silos)
     rotations = default.rotations if options.rotations is None else options.rotations
     ratio = default.mask_ratio if options.mask_ratio is None else options.mask_ratio

@@ -44,7 +44,7 @@ PUBLISHED = {
 
 
 def _file(batch: str, md5: str) -> DataFile:
-    """In binary form, packed, or in python form; as tar unpacks them, or plainly."""
+    """A batch in binary form, packed, or in python form; as tar unpacks it, or plainly."""
     plain, *packed = (f"{batch}.bin", f"{batch}.bin.xz", f"{batch}.bin.gz")
     return DataFile(
         name=plain,
@@ -86,7 +86,7 @@ def read_batches(paths: dict[str, Path]) -> dict[str, np.ndarray]:
 
 
 def _md5(batch: Batch) -> str:
-    """Of the batch in binary form."""
+    """The MD5 checksum of the batch in binary form."""
     pixels = batch.x.transpose(0, 3, 1, 2).reshape(len(batch.x), -1)
     binary = np.concatenate([batch.y[:, None], pixels], axis=1)
     return hashlib.md5(binary.data, usedforsecurity=False).hexdigest()
@@ -130,7 +130,7 @@ def rows_of(
 
 
 def coin_rows_of(images: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """The same, each image dealt by itself, and always to the same silo."""
+    """The rows of each silo, each image dealt by itself, and always to the same silo."""
     hand = coins.deal(coins.contents(images, labels), shares.T[labels], "deal cifar10")
     return [np.flatnonzero(hand == silo) for silo in range(len(shares))]
 

@@ -2,7 +2,7 @@
 
 The silos are 23 sensors. The file is the authors' MATLAB file with cell arrays X and Y, or json as
 in the LEAF benchmark, such as the part of the data that comes with the code of Ditto. Which of the
-two it is, its first bytes tell, not its name.
+two it is, its first bytes say, not its name.
 """
 
 from pathlib import Path

@@ -45,7 +45,7 @@ def number_of(value: object) -> float:
 
 
 def _read(text: str) -> float:
-    """As files and databases write numbers: 1_000 and digits of any script are none."""
+    """Reads numbers as files and databases write them: 1_000 and digits of any script are none."""
     if not text.isascii() or "_" in text:
         return math.nan
     try:

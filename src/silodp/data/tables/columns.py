@@ -46,8 +46,8 @@ class Column:
     """A feature column: numbers, or (if it has levels) one of a list of categories.
 
     Attributes:
-      name: of the column.
-      levels: of a category.
+      name: name of the column.
+      levels: levels of a category.
       declared: whether the levels were, or were taken from the records.
       by_value: each value is read by itself, whatever the others and the type of the column are;
         what is no number where numbers belong counts as missing.
@@ -139,8 +139,8 @@ def make_encoder(
     """The encoder, and the category columns whose levels had to be taken from the records.
 
     Args:
-      frames: of each silo.
-      names: of the feature columns.
+      frames: the frame of each silo.
+      names: names of the feature columns.
       schema: what is declared about them.
       total: whether every value has to be encoded, so that none can be refused: what no rule of the
         schema is for then counts as the middle of the bounds, or as no level.
@@ -201,7 +201,7 @@ def _first_other(values: pd.Series) -> object:
 
 
 def _as_floats(values: pd.Series) -> np.ndarray:
-    """As float64; whole numbers beyond all of these are infinite."""
+    """The values as float64; whole numbers beyond all of these are infinite."""
     try:
         return values.to_numpy(dtype=np.float64)
     except OverflowError:

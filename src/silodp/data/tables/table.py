@@ -146,7 +146,7 @@ def table_of_frames(
 
     Args:
       name: what the data are called in results.
-      frames: of each silo, all with the same columns.
+      frames: the frame of each silo, all with the same columns.
       options: what the columns are for.
       where: what errors name as the place of a table; by default its name.
       total: whether no row may be refused: each one by itself is encoded or left out, since a
@@ -324,7 +324,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
 
 
 def _parts(table: Table, name: str, test_fraction: float, seed: int, options: DataOptions) -> Parts:
-    """The silo's parts: by coins, unless the paper's way or a cut by time was asked for."""
+    """The silo's parts: by coins, unless the paper's way or a cut by time is an option."""
     records, time = table.records[name], table.times.get(name)
     if options.split == "paper" or time is not None:
         return split_silo(name, records, test_fraction, seed, options.density, time=time)
@@ -359,7 +359,7 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
 
 
 def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
-    """As `Federation` does, but in the table's own words."""
+    """Refuses what `Federation` would refuse, but in the table's own words."""
     task = get_task(target.task)
     if not task.is_one_sided(y):
         return
@@ -371,7 +371,7 @@ def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
 
 
 def _check_roles(where: object, options: DataOptions) -> None:
-    """Refuses a column that is asked to be two things, and a split by two things."""
+    """Refuses a column that options use for two things, and a split by two things."""
     for one, other in combinations(("silo_column", "target", *NO_FEATURES), 2):
         column = getattr(options, one)
         if column is not None and column == getattr(options, other):
@@ -486,7 +486,7 @@ def _check_bounds(encoder: Encoder, schema: Schema) -> None:
 
 
 def _scaling(table: Table, train: np.ndarray, preprocess: str) -> Scaling:
-    """Of what comes from number columns; the 0 and 1 of categories stay."""
+    """How features of number columns are scaled; the 0 and 1 of categories stay."""
     which = table.encoder.is_number
     if preprocess == "none" or not which.any():
         return Scaling()

@@ -93,8 +93,8 @@ def make_target(frames: Frames, name: str, task: TaskName | None, schema: Schema
     else:
         fitting = list(TASKS)
     if task is not None and task not in fitting:
-        told = f", because of what is declared for the target {name!r}" if declared else ""
-        raise SilodpError(f"Task {task!r} does not fit{told}: choose {one_of(task, fitting)}.")
+        because = f", because of what is declared for the target {name!r}" if declared else ""
+        raise SilodpError(f"Task {task!r} does not fit{because}: choose {one_of(task, fitting)}.")
     if declared:
         return Target(name, task or fitting[0], schema.classes or (), schema.target_range, True)
 

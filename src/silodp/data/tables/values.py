@@ -27,8 +27,8 @@ class StoredTable(NamedTuple):
     """Columns of a table.
 
     Attributes:
-      names: of all its columns.
-      frame: those that were asked for, as far as they are there; each value as it is stored.
+      names: names of all its columns.
+      frame: the columns to be read, as far as they are there; each value as it is stored.
       torn: rows that were left out, because they have more values than the table has columns.
     """
 
@@ -37,8 +37,8 @@ class StoredTable(NamedTuple):
     torn: int = 0
 
 
-def read_values(path: Path, wanted: Collection[str]) -> StoredTable:
-    """The wanted columns of a CSV or Parquet file."""
+def read_values(path: Path, fields: Collection[str]) -> StoredTable:
+    """The columns of these names of a CSV or Parquet file, as far as they are there."""
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise SilodpError(
@@ -47,7 +47,7 @@ def read_values(path: Path, wanted: Collection[str]) -> StoredTable:
     if not path.is_file():
         raise SilodpError(f"{path} does not exist: check the path.")
     try:
-        return _read_csv(path, wanted) if ending == ".csv" else _read_parquet(path, wanted)
+        return _read_csv(path, fields) if ending == ".csv" else _read_parquet(path, fields)
     except OSError as error:
         reason = error.strerror or "it is damaged or cut short"
         raise SilodpError(f"{path} cannot be read ({reason}): check it.") from None
@@ -58,7 +58,7 @@ def frame_of(columns: dict[str, list[Any]]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
 
 
-def _read_csv(path: Path, wanted: Collection[str]) -> StoredTable:
+def _read_csv(path: Path, fields: Collection[str]) -> StoredTable:
     """Every value as its text.
 
     A row with too few values lacks the last ones. Which of the values of a row with too many are
@@ -72,7 +72,7 @@ def _read_csv(path: Path, wanted: Collection[str]) -> StoredTable:
         if header is None:
             raise SilodpError(f"{path} is empty: give it a header and records.")
         names = checked_names(path, [name.strip() for name in header])
-        places = {name: names.index(name) for name in wanted if name in names}
+        places = {name: names.index(name) for name in fields if name in names}
         columns: dict[str, list[Any]] = {name: [] for name in places}
         torn = 0
         for row in rows:
@@ -86,7 +86,7 @@ def _read_csv(path: Path, wanted: Collection[str]) -> StoredTable:
     return StoredTable(names, frame_of(columns), torn)
 
 
-def _read_parquet(path: Path, wanted: Collection[str]) -> StoredTable:
+def _read_parquet(path: Path, fields: Collection[str]) -> StoredTable:
     try:
         import pyarrow.parquet  # optional, so not at the top
     except ImportError as error:
@@ -101,9 +101,9 @@ def _read_parquet(path: Path, wanted: Collection[str]) -> StoredTable:
                     f"{path} claims more than {MOST_VALUES} values: give a smaller table."
                 )
             names = checked_names(path, [str(name) for name in file.schema_arrow.names])
-            held = [name for name in names if name in wanted]
-            table = file.read(columns=held, use_pandas_metadata=False)
-        columns = {name: _plain_values(pyarrow, table.column(name)) for name in held}
+            present = [name for name in names if name in fields]
+            table = file.read(columns=present, use_pandas_metadata=False)
+        columns = {name: _plain_values(pyarrow, table.column(name)) for name in present}
     except pyarrow.ArrowException:
         # Not in Arrow's words, which may hold a value.
         raise SilodpError(

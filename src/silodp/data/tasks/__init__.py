@@ -26,14 +26,14 @@ TASKS: dict[TaskName, Task] = {
     name: import_module(f"{__name__}.{name}").TASK for name in get_args(TaskName)
 }
 USUAL_TASK: TaskName = "regression"
-"""Of data that do not say what is to be learned of them."""
+"""The task of data that do not say what is to be learned of them."""
 USUAL_OF_IMAGES: TaskName = "multiclass"
 
 
 def get_task(name: str) -> Task:
     """The task of that name."""
-    for known, task in TASKS.items():
-        if name == known:
+    for own_name, task in TASKS.items():
+        if name == own_name:
             return task
     raise SilodpError(f"Task {name!r} is unknown: choose one of {', '.join(TASKS)}.")
 

@@ -24,7 +24,7 @@ class Binary(Classification):
         return sorted(set(np.unique(y).tolist()) - {-1.0, 1.0})
 
     def allowed_labels(self, num_classes: int) -> str:
-        """In words."""
+        """The two labels, in words."""
         return "-1 and +1"
 
     def count_classes(self, num_classes: int) -> int:
@@ -32,7 +32,7 @@ class Binary(Classification):
         return 2
 
     def fits_classes(self, classes: int) -> bool:
-        """Two."""
+        """Whether there are two classes."""
         return classes == 2
 
     def class_numbers(self, y: Any) -> Any:
@@ -44,7 +44,7 @@ class Binary(Classification):
         return 2.0 * places - 1.0
 
     def class_names(self, num_classes: int) -> tuple[str, ...]:
-        """The labels."""
+        """The two labels as names."""
         return "-1", "1"
 
     def suits(self, distinct: np.ndarray) -> bool:
@@ -75,17 +75,17 @@ class Binary(Classification):
         low, high = target.classes
         return [None if output == 0 else high if output > 0 else low for output in outputs]
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, 2]."""
         return np.stack([expit(-outputs), expit(outputs)], axis=1)
 
-    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
         """The two sigmoids side by side."""
         yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
         graph.add("Concat", no, yes, axis=1, name="probabilities")
 
     def extreme_labels(self, num_classes: int) -> tuple[float, ...]:
-        """Both."""
+        """Both labels."""
         return 1.0, -1.0
 
     def in_unit_ball(self, y: np.ndarray, num_classes: int) -> np.ndarray:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Classification(Task):
-    """A class of a list to predict. The list is public, or taken from the records and told so."""
+    """A class of a list to predict. The list is public, or taken from the records (see results)."""
 
     lr = 0.1
     metric = "accuracy"
@@ -42,18 +42,18 @@ class Classification(Task):
             )
 
     def onnx_results(
-        self, graph: Graph, outputs: str, target: "Target", has_chances: bool
+        self, graph: Graph, outputs: str, target: "Target", has_probabilities: bool
     ) -> list[GraphOutput]:
         """`scores` as the model gives them, and `probabilities` [records, classes] if it can."""
         classes = len(target.classes)
         columns = max(1, self.num_classes_of(classes))
         graph.add("Identity", outputs, name="scores")
         results: list[GraphOutput] = [("scores", np.float32, ["records", columns])]
-        if has_chances:
-            self.onnx_chances(graph, outputs)
+        if has_probabilities:
+            self.onnx_probabilities(graph, outputs)
             results.append(("probabilities", np.float32, ["records", classes]))
         return results
 
     @abstractmethod
-    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
         """Adds the node `probabilities` [records, classes]."""

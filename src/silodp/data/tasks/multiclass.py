@@ -24,7 +24,7 @@ class Multiclass(Classification):
     label_dtype = np.int32
 
     def own_labels(self, where: str, y: np.ndarray) -> np.ndarray:
-        """Whole numbers."""
+        """Labels as class numbers; refuses what is not whole."""
         if y.dtype.kind == "f" and not np.array_equal(y, np.round(y)):
             raise SilodpError(
                 f"{where} y holds numbers that are not whole (or NaN), but the task is "
@@ -38,7 +38,7 @@ class Multiclass(Classification):
         return labels[(labels < 0) | (labels >= num_classes)].tolist()
 
     def allowed_labels(self, num_classes: int) -> str:
-        """In words."""
+        """The range of class numbers, in words."""
         return f"0 to {num_classes - 1}"
 
     def check_num_classes(self, federation: str, num_classes: int) -> None:
@@ -50,7 +50,7 @@ class Multiclass(Classification):
             )
 
     def num_classes_of(self, classes: int) -> int:
-        """As many."""
+        """The number of classes itself."""
         return classes
 
     def fits_classes(self, classes: int) -> bool:
@@ -58,11 +58,11 @@ class Multiclass(Classification):
         return True
 
     def class_numbers(self, y: Any) -> Any:
-        """The labels."""
+        """The labels, which are the classes' numbers."""
         return np.asarray(y).astype(int)
 
     def labels_of(self, places: np.ndarray) -> np.ndarray:
-        """The places."""
+        """The places, which are the labels."""
         return places
 
     def suits(self, distinct: np.ndarray) -> bool:
@@ -84,11 +84,11 @@ class Multiclass(Classification):
         """The class's name."""
         return [target.classes[number] for number in outputs.argmax(axis=-1)]
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, classes]."""
         return softmax(outputs, axis=1)
 
-    def onnx_chances(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
         """Softmax over classes."""
         graph.add("Softmax", outputs, axis=1, name="probabilities")
 

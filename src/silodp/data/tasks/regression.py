@@ -35,7 +35,7 @@ class Regression(Task):
         return float(np.sqrt(np.mean((outputs.astype(float) - y.astype(float)) ** 2)))
 
     def onnx_results(
-        self, graph: Graph, outputs: str, target: "Target", has_chances: bool
+        self, graph: Graph, outputs: str, target: "Target", has_probabilities: bool
     ) -> list[GraphOutput]:
         """`prediction` [records], in the target's own units."""
         flat = graph.add("Reshape", graph.cast(outputs, "f8"), graph.constant([-1], "i8"))

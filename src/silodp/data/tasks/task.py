@@ -47,14 +47,14 @@ class Task(ABC):
       name: what options, results and cards call it.
       model: the usual model.
       lr: the learning rate to begin with, where nothing is known of the data.
-      metric: what is measured unless another metric is asked for.
+      metric: what is measured unless options name another metric.
       public: the kind of public knowledge that bounds its labels.
       schema_key: what a schema's [target] calls that knowledge.
-      select_score: what selections go by unless asked otherwise.
+      select_score: what selections go by unless options say otherwise.
       of_classes: whether labels stand for the classes of a list.
       is_scaled: whether a target's range is scaled to 0..1 before it is learned.
-      label_dtype: of labels, as models take them.
-      label_shape: of one record's label.
+      label_dtype: dtype of labels, as models take them.
+      label_shape: shape of one record's label.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
     """
 
@@ -86,7 +86,7 @@ class Task(ABC):
         return "numbers"
 
     def is_one_sided(self, y: np.ndarray) -> bool:
-        """Whether a model would have nothing to tell apart by these labels."""
+        """Whether these labels are all of one class, so that there is nothing to learn."""
         return False
 
     # --- classes; a task of numbers has none
@@ -143,7 +143,7 @@ class Task(ABC):
     # --- a model's outputs
 
     def output_shape(self, num_classes: int) -> tuple[int, ...]:
-        """Of a model's output for one record: () is a single number."""
+        """The shape of a model's output for one record: () is a single number."""
         return ()
 
     def right(self, outputs: Any, y: Any) -> Any:
@@ -154,7 +154,7 @@ class Task(ABC):
     def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
         """What a model says of each record, in the target's own units or words."""
 
-    def chances(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """The probability of each class [n, classes], of outputs that are log-odds."""
         raise NotImplementedError(f"A {self.name} task has no classes.")
 
@@ -164,7 +164,7 @@ class Task(ABC):
 
     @abstractmethod
     def onnx_results(
-        self, graph: Graph, outputs: str, target: "Target", has_chances: bool
+        self, graph: Graph, outputs: str, target: "Target", has_probabilities: bool
     ) -> list[GraphOutput]:
         """Adds to the graph what becomes of outputs [n, 1] or [n, classes]; says what it gives."""
 

@@ -31,7 +31,7 @@ def kept_so_far(
       begins: how far from the mean each silo begins the next round.
       trained: how far from it the silo was after its training pass.
       t: the round.
-      rounds: of the run.
+      rounds: number of rounds of the run.
     """
     part = jnp.arange(len(kept)) == jax.lax.div(t * len(kept), rounds)
     return kept + jnp.where(part[:, None], _kept(begins, trained), 0.0)

@@ -118,7 +118,7 @@ def surely_found(
 
 
 def _edge_spread(silos: int, parameters: int) -> float:
-    """By how much the largest squared singular value of noise varies, in Johnstone's scaling."""
+    """How much the largest squared singular value of noise varies, in Johnstone's scaling."""
     rows, columns = math.sqrt(silos), math.sqrt(parameters)
     return (rows + columns) * (1.0 / rows + 1.0 / columns) ** (1.0 / 3.0)
 

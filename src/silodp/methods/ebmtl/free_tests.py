@@ -21,7 +21,7 @@ class Layers(NamedTuple):
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """Of each layer, where it begins and ends."""
+        """Where each layer begins and ends."""
         return list(pairwise((0, *self.ends)))
 
     @property
@@ -65,7 +65,7 @@ def products(
     v: Float[Array, " silos"],
     layers: Layers,
 ) -> tuple[Float[Array, "n layers"], Float[Array, "n n layers"]]:
-    """Of updates with estimates, and of estimates with each other, by noise.
+    """Inner products of updates with estimates, and of estimates with each other, by noise.
 
     The second gives the variance of any difference of the first.
     """
@@ -87,9 +87,9 @@ def scores(
     """z of putting more weight on each estimate than its share: by layer, last pooled (eq. 17).
 
     Args:
-      rises: of each estimate.
-      errors: of each pair of them.
-      shares: of each estimate in what was used.
+      rises: the rise of each estimate.
+      errors: the covariance of each pair of them.
+      shares: the share of each estimate in what was used.
     """
     rise = rises - jnp.sum(shares * rises, axis=0)
     # The square of the way from what was used to each estimate, a sum of products of both.
@@ -100,5 +100,5 @@ def scores(
 
 
 def _with_sum(values: Float[Array, "n layers"]) -> Float[Array, "n layers+1"]:
-    """With the sum over layers as a last column."""
+    """Adds the sum over layers as a last column."""
     return jnp.concatenate([values, jnp.sum(values, axis=1, keepdims=True)], axis=1)

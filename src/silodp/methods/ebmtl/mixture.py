@@ -52,7 +52,7 @@ def log_shares_after(
       got: what the round brought.
       of_round: how far silos went from its mean.
       drift: how far another sample of records would have led (eq. 9).
-      layers: of the model.
+      layers: the model's layers.
       learns: whether the mixture is learned; else it stays as it is.
     """
     if not learns:

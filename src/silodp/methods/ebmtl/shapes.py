@@ -33,7 +33,7 @@ class Silo(NamedTuple):
 
     Attributes:
       own: the model.
-      place: of the silo.
+      place: the silo's place in the federation.
       private: whether its updates are noisy; without noise, or alone, it keeps all of its own.
     """
 

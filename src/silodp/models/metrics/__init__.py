@@ -17,15 +17,15 @@ METRICS: dict[MetricName, Metric] = {
 
 def get_metric(name: str) -> Metric:
     """The metric of that name."""
-    for known, metric in METRICS.items():
-        if name == known:
+    for own_name, metric in METRICS.items():
+        if name == own_name:
             return metric
     raise SilodpError(f"Metric {name!r} is unknown: use {one_of(name, METRICS)}.")
 
 
-def metric_for(task: TaskName, asked: str | None = None) -> Metric:
-    """The metric that was asked for, if it is one for the task; else the task's own."""
-    metric = get_metric(get_task(task).metric if asked is None else asked)
+def metric_for(task: TaskName, name: str | None = None) -> Metric:
+    """The metric of that name, if it is one for the task; else the task's own."""
+    metric = get_metric(get_task(task).metric if name is None else name)
     if task not in metric.tasks:
         fitting = [other.name for other in METRICS.values() if task in other.tasks]
         raise SilodpError(

@@ -10,7 +10,7 @@ from silodp.models.metrics.metric import MeanMetric
 
 
 class Accuracy(MeanMetric):
-    """A share, and so told in percent; gains are in points."""
+    """The share of records that are classified rightly, in percent; gains are in points."""
 
     name = "accuracy"
     tasks = ("binary", "multiclass")
@@ -25,30 +25,30 @@ class Accuracy(MeanMetric):
         return task.right(outputs, y).astype(jnp.float32)
 
     def largest(self, bound: float) -> float:
-        """1, whatever was asked."""
+        """1, whatever the bound that was given."""
         return 1.0
 
     def finite_text(self, value: float) -> str:
-        """In percent."""
+        """The accuracy in percent."""
         return f"{100 * value:.1f} %"
 
     def plus_minus(self, mean: float | None, spread: float | None) -> str:
-        """Both in percent."""
+        """Mean and spread in percent."""
         if mean is None or spread is None or not spread > 0:
             return self.text(mean)
         return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
 
     def ticks(self, values: Sequence[float]) -> list[str]:
-        """In percent, with a decimal where they are close."""
+        """Ticks in percent, with a decimal where they are close."""
         step = values[1] - values[0] if len(values) > 1 else 1.0
         return [f"{100 * value:.{0 if step >= 0.01 else 1}f} %" for value in values]
 
     def size(self, gain: float) -> str:
-        """In points."""
+        """The gain in points."""
         return f"{100 * abs(gain):.1f} points"
 
     def gain_tick(self, gain: float) -> str:
-        """In points."""
+        """The gain in points."""
         return f"{100 * gain:.0f}"
 
 

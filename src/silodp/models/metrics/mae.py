@@ -8,7 +8,7 @@ from silodp.models.metrics.metric import ErrorMetric
 
 
 class MeanAbsoluteError(ErrorMetric):
-    """Of the target as it was scaled."""
+    """The mean absolute error of the target as it was scaled."""
 
     name = "mae"
     tasks = ("regression",)

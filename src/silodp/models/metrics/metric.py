@@ -60,7 +60,7 @@ class Metric(ABC):
 
         Args:
           task: what labels and outputs mean.
-          outputs: of a model, [n] or [n, classes].
+          outputs: a model's outputs, [n] or [n, classes].
           y: labels [n].
           present: [n], which records are there; the others are padding.
         """
@@ -83,7 +83,7 @@ class Metric(ABC):
 
     @property
     def heading(self) -> str:
-        """Of a column on the command line."""
+        """The heading of a column on the command line."""
         return f"test {self.name} ({self.better} is better)"
 
     def missing_in(self, silos: Sequence[str]) -> str:
@@ -92,18 +92,18 @@ class Metric(ABC):
 
     @property
     def label(self) -> str:
-        """Of an axis of a picture."""
+        """The label of an axis of a picture."""
         return f"test {self.short} ({self.better} is better)"
 
     @property
     def title(self) -> str:
-        """Of an axis that has room for its full name."""
+        """The label of an axis that has room for the full name."""
         full = "" if self.words == self.noun else f": {self.words}"
         return f"test {self.noun}{full} ({self.better} is better)"
 
     @property
     def brief(self) -> str:
-        """The same for an axis with less room."""
+        """The title of an axis with less room."""
         named = f"test {self.noun}" if self.words == self.noun else self.words
         return f"{named} ({self.better} is better)"
 
@@ -118,7 +118,7 @@ class Metric(ABC):
         return f"{value:.3g}"
 
     def plus_minus(self, mean: float | None, spread: float | None) -> str:
-        """With the spread over seeds, where there is one."""
+        """The mean, with the spread over seeds where there is one."""
         if mean is None or spread is None or not spread > 0:
             return self.text(mean)
         return f"{self.text(mean)} ± {spread:.2g}"
@@ -144,7 +144,7 @@ class Metric(ABC):
         return f"{gain:g}"
 
     def way(self, gain: float) -> str:
-        """Such as "lower (better)"."""
+        """Which way a gain goes, such as "lower (better)"."""
         lower = (gain > 0) == (self.better == "lower")
         return f"{'lower' if lower else 'higher'} ({'better' if gain > 0 else 'worse'})"
 
@@ -157,7 +157,7 @@ class MeanMetric(Metric):
         """What each record adds to the mean, [n]: at least 0, and from the record alone."""
 
     def largest(self, bound: float) -> float:
-        """The most that a record's share counts where it is bounded, as asked (--metric-bound)."""
+        """The most that a record's share counts where --metric-bound bounds it."""
         return bound
 
     def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
@@ -193,9 +193,9 @@ class ErrorMetric(MeanMetric):
     gained = "reduction of error"
 
     def size(self, gain: float) -> str:
-        """In percent of what there was."""
+        """The gain in percent of the error that there was."""
         return percent(abs(gain))
 
     def gain_tick(self, gain: float) -> str:
-        """In percent."""
+        """The gain in percent."""
         return percent(gain)

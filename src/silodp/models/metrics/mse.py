@@ -7,7 +7,7 @@ from silodp.models.metrics.metric import ErrorMetric
 
 
 class MeanSquaredError(ErrorMetric):
-    """Of the target as it was scaled."""
+    """The mean squared error of the target as it was scaled."""
 
     name = "mse"
     tasks = ("regression",)

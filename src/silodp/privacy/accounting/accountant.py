@@ -87,7 +87,7 @@ def supporting(event: DpEvent, relation: Relation = "add-remove") -> tuple[str, 
 def contenders(
     event: DpEvent, accountant: Accountant = "best", relation: Relation = "add-remove"
 ) -> tuple[str, ...]:
-    """The accountants that have to be asked: the one that was named, or all that could be best.
+    """The accountants that have to try: the one that was named, or all that could be best.
 
     Refuses an event that they do not know, rather than leave a step uncharged.
     """

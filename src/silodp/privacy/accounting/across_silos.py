@@ -43,8 +43,8 @@ def composed_guarantee(
 
     Args:
       epsilons: what each silo spent.
-      deltas: of each silo.
-      events: of each silo.
+      deltas: delta of each silo.
+      events: the event of each silo.
       m: in how many silos one person has a record.
       relation: for which the silos' budgets hold.
       reserved: the part of each silo's delta that pays for what its event does not cover, such as

@@ -35,7 +35,7 @@ BoundedProfile = Callable[[np.ndarray, float], np.ndarray]
 def gaussian(
     noise: float, sampling: float, grid: float, relation: Relation
 ) -> PrivacyLossDistribution:
-    """Of a Gaussian mechanism on a Poisson sample.
+    """The privacy loss of a Gaussian mechanism on a Poisson sample.
 
     Under replace-one: given the other records of the sample, neighbours' outcomes are
     (1-q) N(0) + q N(g) and (1-q) N(0) + q N(h), with |g|, |h| <= 1 in units of the clip. The pair

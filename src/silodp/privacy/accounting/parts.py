@@ -38,7 +38,7 @@ def _ways(step: Step) -> list[tuple[Step, ...]]:
 
 
 def _gathered(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The same steps, with like ones counted together."""
+    """These steps, with like ones counted together."""
     counts: Counter[Step] = Counter()
     for step in steps:
         counts[step.repeated(1)] += step.repeats

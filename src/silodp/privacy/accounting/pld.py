@@ -53,7 +53,7 @@ def epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
 
 
 def _epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
-    """Of one choice."""
+    """The epsilon of one choice."""
     merged = merge_unsampled(steps)
     left = delta - _lost(merged)
     if not merged:
@@ -67,7 +67,7 @@ def _epsilon(steps: Sequence[Step], delta: float, relation: Relation) -> float:
 
 
 def deltas(steps: Sequence[Step], epsilons: np.ndarray, relation: Relation) -> np.ndarray:
-    """By how much the composed pair diverges at each epsilon: the other way round, and as safe."""
+    """How much the composed pair diverges at each epsilon: `epsilon` inverted, and as safe."""
     try:
         found, _ = profile(steps, relation)
     except OverflowError:
@@ -76,7 +76,7 @@ def deltas(steps: Sequence[Step], epsilons: np.ndarray, relation: Relation) -> n
 
 
 def profile(steps: Sequence[Step], relation: Relation) -> tuple[Profile, float]:
-    """By how much the steps diverge at most, and the loss beyond which that is but rounding."""
+    """How much the steps diverge at most, and the loss beyond which that is but rounding."""
     choices = [merge_unsampled(choice) for choice in choices_of(steps)]
     lost = max(_lost(choice) for choice in choices)
     pairs = [pair for choice in choices if choice for pair in _pairs(choice, relation)]

@@ -24,10 +24,10 @@ MOST_EPSILON = 500.0
 
 
 class Step(ABC):
-    """A mechanism that is asked some times; a frozen dataclass, whose last field is `repeats`.
+    """A mechanism and how often it runs; a frozen dataclass, whose last field is `repeats`.
 
     Attributes:
-      repeats: how often it is asked.
+      repeats: how often it runs.
     """
 
     repeats: int
@@ -35,7 +35,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def is_free(self) -> bool:
-        """Whether it tells nothing."""
+        """Whether what it releases depends on no record."""
 
     @property
     @abstractmethod
@@ -61,7 +61,7 @@ class Step(ABC):
         return math.inf
 
     def repeated(self, times: int) -> "Step":
-        """The same mechanism, asked so often."""
+        """This mechanism, run `times` times."""
         fields: Any = self
         return replace(fields, repeats=times)
 
@@ -74,7 +74,7 @@ class Step(ABC):
 
     @property
     def alternatives(self) -> "tuple[tuple[Step, ...], ...]":
-        """Those of which a record takes part in one only, if it is made so."""
+        """The lists of steps of which a record takes part in one only, if it is made so."""
         return ()
 
     # By privacy loss distributions
@@ -128,7 +128,7 @@ class Step(ABC):
 
 
 def describe(step: Step) -> str:
-    """The step, and how often it is asked, in the words of an error message."""
+    """The step, and how often it runs, in the words of an error message."""
     return f"{step.words}, {'once' if step.repeats == 1 else f'{step.repeats} times'}"
 
 

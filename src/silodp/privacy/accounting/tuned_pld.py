@@ -71,7 +71,7 @@ def envelope(x: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """
     alphas = np.exp(x)
     swapped = -np.expm1(x) + alphas * bounds[::-1]
-    # No divergence is below that of a mechanism that tells nothing.
+    # No divergence is below that of a mechanism that depends on no record.
     least = -np.expm1(np.minimum(x, 0.0))
     bounds = np.maximum(np.minimum(np.minimum(bounds, swapped), 1.0), least)
     corners: list[tuple[float, float]] = [(0.0, 1.0)]

@@ -117,7 +117,7 @@ class Cost:
     """What something releases, as it is written in a ledger.
 
     Attributes:
-      event: as canonical JSON.
+      event: the event as canonical JSON.
       overflow: the chance that any of its draws does not fit its slots.
     """
 
@@ -147,7 +147,7 @@ class Run:
 
     Attributes:
       whole: what it reserved.
-      rounds: of the run.
+      rounds: number of rounds of the run.
       about: what it says of itself, for people.
       since: the entry that reserved it.
       alone: whether a lifetime was given to it alone.
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def spent(self) -> tuple[Cost, ...]:
-        """What was charged."""
+        """The costs that were charged."""
         return tuple(block.cost for block in self.blocks)
 
     @property
@@ -199,7 +199,7 @@ class Account:
     Attributes:
       promises: those in force, the latest last.
       runs: by their names.
-      format: of the ledger.
+      format: the ledger's format.
       fixed: the latest promise that was made before anything was charged, in force or not.
     """
 
@@ -232,7 +232,7 @@ class Account:
 
 
 NEW = Account((), {})
-"""Of a silo that has no ledger yet."""
+"""The account of a silo that has no ledger yet."""
 
 
 # What a ledger says
@@ -276,7 +276,7 @@ def _after(ledger: Ledger, account: Account, entry: Entry) -> Account:
 
 
 def _promised(ledger: Ledger, account: Account, entry: Entry) -> tuple[Promise, ...]:
-    """Those in force once a lifetime is lowered or raised."""
+    """The promises in force once a lifetime is lowered or raised."""
     epsilon, delta = entry.body["epsilon"], entry.body["delta"]
     if account.format == FORMAT:
         filtered = lifetime.from_json(epsilon, delta, ledger.relation, entry.body["filter"])
@@ -341,7 +341,7 @@ def next_state(silo: str, account: Account, entry: Entry) -> Run:
 
 
 def next_state_of_format_1(silo: str, account: Account, entry: Entry) -> Run:
-    """The same of a ledger that charged runs whole, when they began.
+    """`next_state` for a ledger that charged runs whole, when they began.
 
     Such a ledger is read, and takes no further charge before it is converted: what it decided, it
     decided as if all runs had been planned beforehand.
@@ -390,7 +390,7 @@ class RunClosedError(SilodpError):
 
 
 def already_reserved(silo: str, run: str) -> SilodpError:
-    """To let it pass would charge once what is released twice."""
+    """The refusal of a run's name used again: it would charge once what is released twice."""
     return SilodpError(
         f"Silo {silo!r} knows run {run!r} already: resume that run, or start a new one under a "
         "name of its own."
@@ -535,7 +535,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
     been charged under another. `same_again` says what a further run like the latest would take.
     """
     account = account_of(ledger)
-    told: dict[str, Any] = {
+    amounts: dict[str, Any] = {
         "silo": ledger.silo,
         "relation": ledger.relation,
         "unit": ledger.unit,
@@ -559,7 +559,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
         "broken": [],
     }
     if not account.promises:
-        return told
+        return amounts
     promise = account.promises[-1]
     filtered = promise.lifetime
 
@@ -573,7 +573,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
     further = promise.allowance.epsilon
     if any(run.live for run in runs):
         further = lifetime.epsilon_of_left(left, filtered)
-    told |= {
+    amounts |= {
         "lifetime_epsilon": promise.allowance.epsilon,
         "lifetime_delta": promise.allowance.delta,
         "filter": {"kind": filtered.kind, "order": filtered.order},
@@ -587,7 +587,7 @@ def standing(ledger: Ledger) -> dict[str, Any]:
         "same_again": _same_again(account, promise, left),
         "broken": _broken(account),
     }
-    return told
+    return amounts
 
 
 def _given_back(run: Run, share: Callable[[Iterable[Cost]], float]) -> float:
@@ -626,16 +626,16 @@ def summed_up(standings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     alike: dict[tuple, list[Mapping[str, Any]]] = {}
     fields = ("lifetime_epsilon", "lifetime_delta", "relation", "unit")
-    for told in standings:
-        if told["lifetime_epsilon"] is not None:
-            alike.setdefault(tuple(told[name] for name in fields), []).append(told)
+    for one in standings:
+        if one["lifetime_epsilon"] is not None:
+            alike.setdefault(tuple(one[name] for name in fields), []).append(one)
     shares = ("spent_share", "reserved_share", "given_back_share", "left_share")
     rows = []
     for known in sorted(alike):
         rows.append(
             dict(zip(fields, known, strict=True))
             | {"silos": len(alike[known])}
-            | {name: _ends(told[name] for told in alike[known]) for name in shares}
+            | {name: _ends(one[name] for one in alike[known]) for name in shares}
         )
     return {"silos": sum(map(len, alike.values())), "lifetimes": rows}
 

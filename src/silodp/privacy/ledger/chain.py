@@ -53,7 +53,7 @@ class Entry:
         return asdict(self)
 
     def as_row(self) -> tuple[int | str, ...]:
-        """As it is stored, in the order of `COLUMNS`."""
+        """The row that is stored, in the order of `COLUMNS`."""
         return tuple(
             canonical(value) if name == "body" else value
             for name, value in ((name, getattr(self, name)) for name in COLUMNS)

@@ -58,7 +58,7 @@ class Reservation:
         is not what happens. It is a chance, not a part of delta: what it takes off delta depends
         on the lifetime.
       about: for people, in plain JSON: data, method, records, noise and so on. Never keys or seeds.
-      rounds: of the run.
+      rounds: number of rounds of the run.
       event_of: first, last -> all that rounds first..last (the last not included) release, where
         round -1 is the preparation and round `rounds` the final evaluation (see `PREPARATION`).
       blocks: how many blocks the rounds are charged in, at most, beside preparation and final
@@ -87,7 +87,7 @@ class Reservation:
         return first, min(self.rounds, first + size)
 
     def cost(self, first: int, last: int) -> dict[str, Any]:
-        """Of these rounds, in plain JSON."""
+        """The cost of these rounds, in plain JSON."""
         drawn = max(0, min(last, self.rounds) - max(first, 0))
         return {
             "event": events.to_json(self.event_of(first, last)),
@@ -111,7 +111,7 @@ def would_exceed(
     accounts = _accounts(directory, reservations, allowances)
     in_force = _in_force(accounts, allowances, strictest)
     alone = _admitted(accounts, reservations, in_force, progress)
-    told = {}
+    shares = {}
     for silo, account in accounts.items():
         promises = _promises(account, in_force[silo])
         filtered = promises[-1].lifetime
@@ -120,7 +120,7 @@ def would_exceed(
             return math.fsum(cost.taken(of) for cost in costs) / of.budget
 
         spent = share(account.spent)
-        told[silo] = {
+        shares[silo] = {
             "lifetime_epsilon": in_force[silo].epsilon,
             "lifetime_delta": in_force[silo].delta,
             "takes_share": share([cost_of(_body(silo, reservations[silo]))]),
@@ -129,7 +129,7 @@ def would_exceed(
             "left_share": left_of(Account(promises, account.runs)) / filtered.budget,
             "alone": alone[silo],
         }
-    return told
+    return shares
 
 
 def reserve_all(
@@ -147,9 +147,10 @@ def reserve_all(
     `close_all` gives it back.
 
     Args:
-      directory: that holds the ledgers; missing ones are opened.
-      reservations: of each silo.
-      allowances: of each silo. One that differs from that in force is written down as a change.
+      directory: the folder of the ledgers; missing ones are opened.
+      reservations: the reservation of each silo.
+      allowances: the allowance of each silo. One that differs from that in force is written down
+        as a change.
       run: its name, never used before.
       strictest: whether an allowance that is in force and stricter holds on: where several parties
         charge one ledger, none of them loosens what another relies on (see `allow`).
@@ -207,8 +208,8 @@ def close_everywhere(directory: Path, silos: Collection[str], run: str, reason: 
     """Closes the run in those of the ledgers in which it is open; returns their silos."""
     holding = []
     for silo in silos:
-        known = run_of(directory, silo, run)
-        if known is not None and known.closed is None:
+        standing = run_of(directory, silo, run)
+        if standing is not None and standing.closed is None:
             holding.append(silo)
     if not holding:
         raise SilodpError(
@@ -393,7 +394,7 @@ def _admitted(
     allowances: Mapping[str, Allowance],
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, bool]:
-    """Of each silo, whether its lifetime is given to this run alone; refused if it fits nowhere."""
+    """Whether each silo's lifetime is given to this run alone; refused if it fits nowhere."""
     alone: dict[str, bool] = {}
     beyond: dict[str, DoesNotFit] = {}
     for done, (silo, account) in enumerate(accounts.items(), start=1):

@@ -106,11 +106,11 @@ class Lifetime:
     There is no lifetime that promises more than it can hold: to make one is refused.
 
     Attributes:
-      epsilon: of all that is ever released; finite.
-      delta: of all that is ever released, overflow included.
+      epsilon: epsilon of all that is ever released; finite.
+      delta: delta of all that is ever released, overflow included.
       relation: which data sets are neighbours.
       kind: the filter.
-      order: of the Rényi divergences; 0 for the Gaussian filter.
+      order: order of the Rényi divergences; 0 for the Gaussian filter.
       budget: the most that costs may sum to: a Rényi divergence, or mu^2.
       overflow_budget: the most that chances of overflow may sum to.
     """

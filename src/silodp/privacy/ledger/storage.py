@@ -56,7 +56,7 @@ class Ledger:
     """What a ledger says, its chain checked.
 
     Attributes:
-      silo: whose it is.
+      silo: the name of its silo.
       relation: under which everything in it is counted.
       unit: for which everything in it is counted.
       entries: from the first, which opened it.
@@ -157,8 +157,8 @@ def read_path(path: Path, silo: str | None = None) -> Ledger:
 def head_of(directory: Path, silo: str) -> str | None:
     """The hash that the silo's ledger says its last entry has, unchecked; None without a ledger.
 
-    As long as it is one that was checked before, nothing was added since: that much is told without
-    reading all entries again.
+    As long as it is one that was checked before, nothing was added since: no need to read all
+    entries again.
     """
     path = ledger_path(directory, silo)
     if not exists(directory, silo):
@@ -170,9 +170,9 @@ def head_of(directory: Path, silo: str) -> str | None:
 
 def check_head(ledger: Ledger, head: str) -> Entry:
     """The entry that has this hash, which was noted elsewhere; refused if there is none."""
-    wanted = head.strip().lower()
+    digest = head.strip().lower()
     for entry in ledger.entries:
-        if entry.hash == wanted:
+        if entry.hash == digest:
             return entry
     raise SilodpError(
         f"Silo {ledger.silo!r}: none of its {len(ledger.entries)} entries has the hash {head!r}: "

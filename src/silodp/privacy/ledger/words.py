@@ -30,8 +30,8 @@ def in_words(entry: Entry) -> str:
             return "Run finished as charged"
         case "void":
             return f"Run released nothing and does not count: {body.get('reason', '')}"
-    told = "Charged for" if entry.kind == "charge" else "Ended early, counts for"
-    return f"{told} {body['rounds']} rounds{_about(body)}"
+    what = "Charged for" if entry.kind == "charge" else "Ended early, counts for"
+    return f"{what} {body['rounds']} rounds{_about(body)}"
 
 
 def _policy(body: Mapping[str, Any]) -> str:
@@ -71,9 +71,9 @@ def _about(body: Mapping[str, Any]) -> str:
 
 def about_in_words(about: Mapping[str, Any]) -> str:
     """What was charged for."""
-    said = about.get("summary")
-    if isinstance(said, str) and said:
-        return said
+    summary = about.get("summary")
+    if isinstance(summary, str) and summary:
+        return summary
     return ", ".join(f"{name} {_value(value)}" for name, value in about.items())
 
 
@@ -83,30 +83,30 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def standing_notes(told: Mapping[str, Any]) -> list[str]:
+def standing_notes(standing: Mapping[str, Any]) -> list[str]:
     """What else a person should know of where a ledger stands (see `account.standing`)."""
     notes = []
-    if told["format"] == 1:
+    if standing["format"] == 1:
         notes.append(
             "it is of the first format, which added runs up as if all had been planned beforehand: "
             "silodp ledger convert"
         )
-    if told["given_to"] is not None:
+    if standing["given_to"] is not None:
         notes.append(
-            f"the lifetime was given to run {told['given_to']} alone, so nothing else fits"
+            f"the lifetime was given to run {standing['given_to']} alone, so nothing else fits"
         )
-    if told["changed"]:
+    if standing["changed"]:
         notes.append(
             "its lifetime was changed after something had been charged, and holds as far as that "
             "did not depend on what was released; what was spent is said by the one before"
         )
-    if told["open_runs"]:
-        names = ", ".join(told["open_runs"])
+    if standing["open_runs"]:
+        names = ", ".join(standing["open_runs"])
         notes.append(
             f"open, and holding what is reserved: {names} (silodp ledger close gives back what is "
             "never answered)"
         )
-    for promise in told["broken"]:
+    for promise in standing["broken"]:
         notes.append(
             f"NOT KEPT, unless all runs were planned beforehand: epsilon {promise['epsilon']:g} at "
             f"delta {promise['delta']:g}"

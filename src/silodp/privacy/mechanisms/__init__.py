@@ -1,1 +1,1 @@
-"""What may be asked of records, and the noise on it."""
+"""The queries on records, and the noise on their answers."""

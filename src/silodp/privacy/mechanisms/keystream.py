@@ -38,15 +38,15 @@ class Keystream:
         return Cipher(algorithms.ChaCha20(self._key, bytes(4) + self._nonce), None).encryptor()
 
     def read(self, count: int) -> bytes:
-        """So many further bytes."""
+        """The next `count` bytes."""
         return self._cipher.update(bytes(count)) if count else b""
 
     def bytes_of(self, count: int) -> np.ndarray:
-        """So many further bytes, as uint8."""
+        """The next `count` bytes, as uint8."""
         return np.frombuffer(self.read(count), np.uint8)
 
     def words(self, count: int) -> np.ndarray:
-        """So many further words, as uint64."""
+        """The next `count` words, as uint64."""
         return np.frombuffer(self.read(8 * count), np.uint64)
 
 
@@ -55,6 +55,6 @@ def key_of(secret: bytes, *about: object) -> bytes:
     return hmac.digest(secret, " ".join(map(str, about)).encode(), "sha256")
 
 
-def pass_stream(key: bytes, number: int, asked: int, purpose: Purpose) -> Keystream:
-    """Of a training pass (or selection) of a round: `number` is the round, `asked` the pass."""
-    return Keystream(key, struct.pack("<QHH", number, asked, _NUMBER[purpose]))
+def pass_stream(key: bytes, number: int, number_of_pass: int, purpose: Purpose) -> Keystream:
+    """The bytes of a training pass, or selection, of the round of that number."""
+    return Keystream(key, struct.pack("<QHH", number, number_of_pass, _NUMBER[purpose]))

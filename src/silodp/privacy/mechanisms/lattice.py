@@ -46,7 +46,7 @@ class Lattice(NamedTuple):
 
     Attributes:
       grain: the spacing, a power of two.
-      deviation: of the noise before it is rounded, in grains.
+      deviation: standard deviation of the noise before it is rounded, in grains.
     """
 
     grain: float

@@ -22,9 +22,9 @@ import numpy as np
 from silodp.privacy.mechanisms.keystream import Keystream
 
 
-def threshold_of(batch: int, records: int) -> np.uint64:
+def threshold_of(expected_batch: int, public_count: int) -> np.uint64:
     """Words below this are drawn: the largest whole number up to rate * 2^64, for rates below 1."""
-    return np.uint64(math.floor(Fraction(batch, records) * 2**64))
+    return np.uint64(math.floor(Fraction(expected_batch, public_count) * 2**64))
 
 
 def coins(
@@ -33,7 +33,7 @@ def coins(
     """Which records are drawn, in each of several runs: bool [n] of each.
 
     Args:
-      thresholds: of each run, uint64 [n] of its coins.
+      thresholds: for each run, the thresholds of its coins, uint64 [n].
       first: where first bytes come from, of each run.
       refined: where the other bytes come from.
     """
@@ -55,15 +55,17 @@ def coins(
 class DrawnCounts:
     """How many of a silo's records are drawn in a step: binomial, to within 2^-120."""
 
-    def __init__(self, held: int, batch: int, records: int, most: int):
-        """Of so many records at the rate batch/records; more than `most` count as that many."""
+    def __init__(
+        self, true_count: int, expected_batch: int, public_count: int, batch_capacity: int
+    ):
+        """The table of a silo: a step that draws more than `batch_capacity` counts as that many."""
         with mpmath.workprec(256):
-            rate = mpmath.mpf(batch) / records
-            chance, below, ends = (1 - rate) ** held, mpmath.mpf(0), []
-            for count in range(min(most, held)):
+            rate = mpmath.mpf(expected_batch) / public_count
+            chance, below, ends = (1 - rate) ** true_count, mpmath.mpf(0), []
+            for count in range(min(batch_capacity, true_count)):
                 below += chance
                 ends.append(min(int(mpmath.floor(below * 2**128)), 2**128 - 1))
-                chance *= mpmath.mpf(held - count) / (count + 1) * rate / (1 - rate)
+                chance *= mpmath.mpf(true_count - count) / (count + 1) * rate / (1 - rate)
         # Of a uniform number of 128 bits, as many of these as it reaches are the count.
         self._high = np.array([end >> 64 for end in ends], np.uint64)
         self._low = np.array([end & (2**64 - 1) for end in ends], np.uint64)
@@ -73,34 +75,36 @@ class DrawnCounts:
         counts = np.searchsorted(self._high, words, side="left")
         ties = np.searchsorted(self._high, words, side="right")
         for place in np.flatnonzero(counts != ties):
-            tied = self._low[counts[place] : ties[place]]
-            counts[place] += np.searchsorted(tied, refined.words(1)[0], side="right")
+            low_halves = self._low[counts[place] : ties[place]]
+            counts[place] += np.searchsorted(low_halves, refined.words(1)[0], side="right")
         return counts
 
 
-def subsets(counts: np.ndarray, held: int, slots: int, words: Keystream) -> np.ndarray:
-    """For each step a set of so many of the records, any as likely as any other: [steps, slots].
+def subsets(
+    counts: np.ndarray, true_count: int, batch_capacity: int, words: Keystream
+) -> np.ndarray:
+    """For each step a set of so many of the records, any as likely as any other: [steps, capacity].
 
     Numbers of records, -1 in slots that are left over. Records are drawn one by one, those that
     were drawn before passed over.
     """
-    rows = np.full((len(counts), slots), -1, np.int32)
-    if not held or not counts.any():
+    rows = np.full((len(counts), batch_capacity), -1, np.int32)
+    if not true_count or not counts.any():
         return rows
     wide = int(counts.max()) + 8
-    drawn = _below(held, words.words(len(counts) * wide)).reshape(-1, wide)
+    drawn = _below(true_count, words.words(len(counts) * wide)).reshape(-1, wide)
     # The first time that a record comes up in its step.
     order = np.argsort(drawn, axis=1, kind="stable")
     in_order = np.take_along_axis(drawn, order, axis=1)
     again = np.zeros(drawn.shape, bool)
     repeated = (in_order[:, 1:] == in_order[:, :-1]) | (in_order[:, 1:] < 0)
     np.put_along_axis(again, order[:, 1:], repeated, axis=1)
-    fresh = ~again & (drawn >= 0)
-    place = np.cumsum(fresh, axis=1) - 1
-    step, column = np.nonzero(fresh & (place < counts[:, None]))
+    is_new = ~again & (drawn >= 0)
+    place = np.cumsum(is_new, axis=1) - 1
+    step, column = np.nonzero(is_new & (place < counts[:, None]))
     rows[step, place[step, column]] = drawn[step, column]
-    for step in np.flatnonzero(fresh.sum(axis=1) < counts):  # so many came up again
-        rows[step] = _one_by_one(rows[step], int(counts[step]), held, words)
+    for step in np.flatnonzero(is_new.sum(axis=1) < counts):  # so many came up again
+        rows[step] = _one_by_one(rows[step], int(counts[step]), true_count, words)
     return rows
 
 
@@ -116,12 +120,12 @@ def _below(limit: int, words: np.ndarray) -> np.ndarray:
     return np.where(words * limit64 < np.uint64(2**64 % limit), -1, upper.astype(np.int64))
 
 
-def _one_by_one(row: np.ndarray, count: int, held: int, words: Keystream) -> np.ndarray:
+def _one_by_one(row: np.ndarray, count: int, true_count: int, words: Keystream) -> np.ndarray:
     """The row filled up to so many records."""
     found = [int(record) for record in row if record >= 0]
     known = set(found)
     while len(found) < count:
-        record = int(_below(held, words.words(1))[0])
+        record = int(_below(true_count, words.words(1))[0])
         if record >= 0 and record not in known:
             known.add(record)
             found.append(record)
@@ -130,16 +134,17 @@ def _one_by_one(row: np.ndarray, count: int, held: int, words: Keystream) -> np.
     return filled
 
 
-def shuffled(held: int, records: int, batch: int, epochs: int, words: Keystream) -> np.ndarray:
+def shuffled(
+    true_count: int, public_count: int, expected_batch: int, epochs: int, words: Keystream
+) -> np.ndarray:
     """Batches cut from a random permutation for each epoch: records by number, [steps, batch].
 
     What the authors of the paper do, for comparison; no accountant here covers it. There are as
-    many batches as `records`, which is public, has room for; where fewer are held, the last are
-    short.
+    many batches as `public_count` has room for; where fewer records are there, the last are short.
     """
-    a_pass = records // batch
-    rows = np.full((epochs, a_pass * batch), -1, np.int32)
+    a_pass = public_count // expected_batch
+    rows = np.full((epochs, a_pass * expected_batch), -1, np.int32)
     for epoch in rows:
-        order = np.argsort(words.words(held), kind="stable")[: a_pass * batch]
+        order = np.argsort(words.words(true_count), kind="stable")[: a_pass * expected_batch]
         epoch[: len(order)] = order
-    return rows.reshape(epochs * a_pass, batch)
+    return rows.reshape(epochs * a_pass, expected_batch)

@@ -28,7 +28,7 @@ class Schedule:
     """What a method will ask of every silo over a whole run.
 
     Attributes:
-      rounds: of communication.
+      rounds: number of communication rounds.
       train: private training passes (local epochs of DP-SGD) in each round.
       select_rounds: the first so many rounds each ask for one private selection among candidates.
 
@@ -65,9 +65,9 @@ class SiloRecords(NamedTuple):
 
     features: Any  # a pytree of [rows, ...]
     y: Any  # [rows, ...]
-    records: Any  # how many of the rows are there; the rest is padding
-    count: Any  # n_k as far as it is public: rates are made from it
-    batch: Any  # expected batch size b_k
+    true_count: Any  # how many of the rows are there; the rest is padding
+    public_count: Any  # n_k as far as it is public: rates are made from it
+    expected_batch: Any  # b_k
     steps: Any  # steps of a pass
     threshold: Any  # see `sampling.threshold_of`
 
@@ -85,7 +85,7 @@ class PassNoise(NamedTuple):
     """How uncertain a training pass is. It follows from the plan and says nothing about a record.
 
     Attributes:
-      variance: that noise alone gives each entry of what the pass returns; 0 without privacy.
+      variance: what noise alone gives each entry of what the pass returns; 0 without privacy.
       sampling: the deviation that the silo's records give it, being one sample of many, if the
         gradients of records have a deviation of 1; likewise.
       batches: the variance that drawing batches gives it, if they have a variance of 1; 0 also
@@ -139,28 +139,28 @@ def guarded(
 
     Args:
       schedule: what is paid for.
-      number: of the round, from 0; may be traced.
+      number: number of the round, from 0; may be traced.
       train: number of the pass within the round, params, towards, strength -> params.
       select: candidates -> number.
-      noise: of a training pass; see `update_noise.pass_noise`.
+      noise: how uncertain a training pass is; see `update_noise.pass_noise`.
     """
     trained = itertools.count(1)
     selected = itertools.count(1)
 
     def train_once(params: Params, towards: Params | None = None, strength=0.0) -> Params:
-        if (asked := next(trained)) > schedule.train:
+        if (number_of_pass := next(trained)) > schedule.train:
             raise SilodpError(
-                f"The method asks for training pass {asked} of a round, but its schedule pays for "
-                f"{schedule.train}: correct the schedule, so that the noise covers it."
+                f"The method asks for training pass {number_of_pass} of a round, but its schedule "
+                f"pays for {schedule.train}: correct the schedule, so that the noise covers it."
             )
-        return train(asked - 1, params, towards, strength)
+        return train(number_of_pass - 1, params, towards, strength)
 
     def select_once(candidates: Params, otherwise: Array) -> Array:
-        if (asked := next(selected)) > min(1, schedule.select_rounds):
+        if (selections := next(selected)) > min(1, schedule.select_rounds):
             raise SilodpError(
-                f"The method asks for selection {asked} of a round, but its schedule pays for "
-                f"{asked - 1} (in {schedule.select_rounds} of its rounds): correct the schedule, "
-                "so that the noise covers it."
+                f"The method asks for selection {selections} of a round, but its schedule pays for "
+                f"{selections - 1} (in {schedule.select_rounds} of its rounds): correct the "
+                "schedule, so that the noise covers it."
             )
         paid = number < schedule.select_rounds
         return jax.lax.cond(paid, select, lambda _: otherwise, candidates)

@@ -49,15 +49,17 @@ def pass_keys(
     """Keys of the training passes of a round: [silos, passes], as two words each.
 
     Args:
-      key: of the run, two words [2].
+      key: the run's key, two words [2].
       silos: the silos' places in the federation.
-      number: of the round.
-      passes: that each silo makes in a round.
-      trial: of a silo that tries several hyperparameters.
+      number: number of the round.
+      passes: number of passes of each silo in a round.
+      trial: number of the trial, where a silo tries several hyperparameters.
     """
     silo_keys = _hash(key[0], key[1], silos, number)
-    asked = jnp.arange(passes, dtype=jnp.uint32)
-    return _hash(silo_keys[:, None, 0], silo_keys[:, None, 1], asked[None, :], jnp.uint32(trial))
+    passes_of_round = jnp.arange(passes, dtype=jnp.uint32)
+    return _hash(
+        silo_keys[:, None, 0], silo_keys[:, None, 1], passes_of_round[None, :], jnp.uint32(trial)
+    )
 
 
 def selection_keys(key: Array, silos: Array, number: Array, trial: Array | int = 0) -> Array:
@@ -79,7 +81,7 @@ def draw_pass(key: Array, size: PassSize) -> PassRandomness:
 
 
 def draw_passes(keys: Sequence[Array], sizes: Sequence[PassSize]) -> list[PassRandomness]:
-    """The same for groups of passes: keys [n_g, 2] and a size for each group, in one operation."""
+    """`draw_pass` for groups of passes in one operation: keys [n_g, 2] and a size for each."""
     both = list(zip(keys, sizes, strict=True))
     pairs = _word_pairs([(k, _SAMPLE, s.draws, -(-s.width // 2)) for k, s in both])
     samples = [
@@ -96,7 +98,7 @@ def _word_pairs(
     """Pairs of words [n_g, rows, width, 2] of streams given as (keys, purpose, rows, width).
 
     Args:
-      streams: of each group.
+      streams: the streams of each group.
       finish: [..., 2] -> [...], applied while the words of all groups are one array.
     """
     columns = []
@@ -136,20 +138,20 @@ def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
 
 
 def init_key(key: Array) -> Array:
-    """The key for a run's first model: no pass has it, so that a public model tells nothing."""
+    """The key for a run's first model: no pass has it, so a public model says nothing of noise."""
     last = jnp.uint32(2**32 - 1)  # no silo's place
     return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
 
 
 def new_secret(entropy: Entropy) -> bytes:
-    """What a run's noise comes from: of the operating system, or nothing where the seed will do."""
+    """What a run's noise comes from: 32 bytes of the operating system; none if the seed will do."""
     return secrets.token_bytes(32) if entropy == "os" else b""
 
 
 def run_key(seed: int, secret: bytes) -> np.ndarray:
-    """The key of the run of that seed, two words: of its first model, which is public.
+    """The key of the run of that seed, two words: its first model, which is public, comes from it.
 
-    Of an experiment, all else that is random comes from it as well.
+    In an experiment all else that is random does as well.
     """
     if secret:
         return np.frombuffer(key_of(secret, "run", seed)[:8], np.uint32)
@@ -160,7 +162,7 @@ class HostRandom:
     """Randomness for what is released once a run, on the host: as strong as the secret is."""
 
     def __init__(self, seed: int, secret: bytes, purpose: str):
-        """Of a run without a secret it follows from the seed."""
+        """Derives the stream from the secret; in a run without one, from the seed alone."""
         self._stream = Keystream(key_of(secret, "host", seed, purpose), bytes(12))
 
     def rounded_gaussian(self, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
@@ -170,7 +172,7 @@ class HostRandom:
         return drawn.reshape(shape)
 
     def uniform(self) -> float:
-        """From 0 to below 1, of 53 bits."""
+        """A uniform number from 0 to below 1, of 53 bits."""
         return float(self._stream.words(1)[0] >> np.uint64(11)) * 2.0**-53
 
     def integers(self, below: int, size: int) -> np.ndarray:

@@ -63,7 +63,7 @@ class SiloGroup(NamedTuple):
 
 
 class ReleaseDraws:
-    """The draws of runs of one setting, one a seed, for silos that are held in groups."""
+    """The draws of runs of one setting, one a seed, for silos in groups."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ReleaseDraws:
         seeds: Sequence[int],
         trial: int,
         plans: Sequence[SiloPlan],
-        held: Sequence[Sequence[int]],
+        true_counts: Sequence[Sequence[int]],
         lattices: Sequence[Lattice],
         parameters: int,
         groups: Sequence[SiloGroup],
@@ -79,14 +79,14 @@ class ReleaseDraws:
         """The draws of these runs.
 
         Args:
-          secret: of the runs, 32 bytes.
-          seeds: of the runs.
-          trial: of a silo that tries several hyperparameters.
-          plans: of all silos.
-          held: of each run, how many records (or subjects) each silo has for training.
-          lattices: of the silos; a deviation of 0 is no noise.
+          secret: the runs' secret, 32 bytes.
+          seeds: the seed of each run.
+          trial: number of the trial, where a silo tries several hyperparameters.
+          plans: the plan of each silo.
+          true_counts: training records (or subjects) of each silo, in each run; secret.
+          lattices: the lattice of each silo; a deviation of 0 is no noise.
           parameters: numbers in the model.
-          groups: as the engine holds the silos.
+          groups: the groups in which the engine holds the silos.
         """
         self._run_keys = [key_of(secret, "release", seed, trial) for seed in seeds]
         self._keys = self._run_keys
@@ -98,10 +98,12 @@ class ReleaseDraws:
         )
         # Seeds whose silos hold as many records are worked on together.
         self._alike: dict[tuple[int, ...], list[int]] = {}
-        for seed, own in enumerate(held):
+        for seed, own in enumerate(true_counts):
             self._alike.setdefault(tuple(own), []).append(seed)
         thresholds = [
-            threshold_of(plan.batch, plan.records) if plan.batch < plan.records else np.uint64(0)
+            threshold_of(plan.expected_batch, plan.public_count)
+            if plan.expected_batch < plan.public_count
+            else np.uint64(0)
             for plan in plans
         ]
         self._thresholds = [np.zeros(0, np.uint64)] * len(seeds)
@@ -111,7 +113,9 @@ class ReleaseDraws:
             for seed in alike:
                 self._thresholds[seed] = shared
         self._counts = {
-            (place, count): DrawnCounts(count, plan.batch, plan.records, plan.slots)
+            (place, count): DrawnCounts(
+                count, plan.expected_batch, plan.public_count, plan.batch_capacity
+            )
             for own in self._alike
             for place, (plan, count) in enumerate(zip(plans, own, strict=True))
             if plan.draw == "gaps"
@@ -120,15 +124,17 @@ class ReleaseDraws:
         firsts = np.cumsum([plan.steps for plan in plans]) - [plan.steps for plan in plans]
         self._noise_rows = [_noise_rows(group, plans, firsts) for group in groups]
 
-    def of_round(self, number: int, given: bytes = b"") -> list[RoundDraws]:
-        """Of each group, in the round of that number: leaves are [seeds, silos, ...].
+    def of_round(self, number: int, start_digest: bytes = b"") -> list[RoundDraws]:
+        """The draws of each group in the round of that number: leaves are [seeds, silos, ...].
 
-        What the round starts from may be `given`, as a digest: then another start has other draws,
-        and no noise is ever used for two questions.
+        With a `start_digest` of what the round starts from, another start has other draws: no noise
+        is ever used for two questions.
         """
-        self._keys = [key_of(key, given.hex()) if given else key for key in self._run_keys]
+        self._keys = [
+            key_of(key, start_digest.hex()) if start_digest else key for key in self._run_keys
+        ]
         schedule = self._plans[0].schedule
-        passes = [self._pass(number, asked) for asked in range(schedule.train)]
+        passes = [self._pass(number, number_of_pass) for number_of_pass in range(schedule.train)]
         # Nothing is handed to the program that it never reads: it would be most of what is handed.
         candidates = MOST_CANDIDATES if schedule.select_rounds else 0
         shape = (len(self._keys), len(self._plans), candidates, 2)
@@ -143,39 +149,39 @@ class ReleaseDraws:
             drawn.append(RoundDraws(several, selections[:, group.members]))
         return drawn
 
-    def _streams(self, number: int, asked: int, purpose: Purpose) -> list[Keystream]:
-        """Of each seed."""
-        return [pass_stream(key, number, asked, purpose) for key in self._keys]
+    def _streams(self, number: int, number_of_pass: int, purpose: Purpose) -> list[Keystream]:
+        """The stream of each seed."""
+        return [pass_stream(key, number, number_of_pass, purpose) for key in self._keys]
 
-    def _words(self, number: int, asked: int, purpose: Purpose, count: int) -> np.ndarray:
-        """So many words for each seed, uint64, one after the other."""
-        streams = self._streams(number, asked, purpose)
+    def _words(self, number: int, number_of_pass: int, purpose: Purpose, count: int) -> np.ndarray:
+        """`count` words for each seed, uint64, one seed after the other."""
+        streams = self._streams(number, number_of_pass, purpose)
         return np.concatenate([stream.words(count) for stream in streams])
 
-    def _pass(self, number: int, asked: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _pass(self, number: int, number_of_pass: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
-        noise = self._noise(number, asked)
+        noise = self._noise(number, number_of_pass)
         noises = []
         for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
             silos, steps = len(group.members), group.shape.steps
             own = np.zeros((len(self._keys), silos * steps, self._parameters), np.int32)
             own[:, places] = noise[:, rows]
             noises.append(own.reshape(len(own), silos, steps, -1))
-        return list(zip(self._samples(number, asked), noises, strict=True))
+        return list(zip(self._samples(number, number_of_pass), noises, strict=True))
 
-    def _samples(self, number: int, asked: int) -> list[np.ndarray]:
-        """Of each group, which records are drawn in each step, or their numbers: see `_empty`."""
-        streams = self._streams(number, asked, "sample")
-        refined = self._streams(number, asked, "sample refined")
-        tossed = coins(self._thresholds, streams, refined)
+    def _samples(self, number: int, number_of_pass: int) -> list[np.ndarray]:
+        """Which records of each group are drawn in each step, or their numbers: see `_empty`."""
+        streams = self._streams(number, number_of_pass, "sample")
+        refined = self._streams(number, number_of_pass, "sample refined")
+        flips = coins(self._thresholds, streams, refined)
         padded = [_empty(len(self._keys), group) for group in self._groups]
-        for held, seeds in self._alike.items():
-            ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, held, strict=True)])
-            parts = np.split(np.stack([tossed[seed] for seed in seeds]), ends[:-1], axis=1)
+        for own, seeds in self._alike.items():
+            ends = np.cumsum([_coins_of(*pair) for pair in zip(self._plans, own, strict=True)])
+            parts = np.split(np.stack([flips[seed] for seed in seeds]), ends[:-1], axis=1)
             both = [(streams[seed], refined[seed]) for seed in seeds]
             drawn = [
                 self._drawn(place, count, part, both)
-                for place, (count, part) in enumerate(zip(held, parts, strict=True))
+                for place, (count, part) in enumerate(zip(own, parts, strict=True))
             ]
             for group, filled in zip(self._groups, padded, strict=True):
                 for place, member in enumerate(group.members):
@@ -186,38 +192,44 @@ class ReleaseDraws:
     def _drawn(
         self,
         place: int,
-        held: int,
-        tossed: np.ndarray,
+        true_count: int,
+        flips: np.ndarray,
         streams: Sequence[tuple[Keystream, Keystream]],
     ) -> np.ndarray:
         """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
 
-        `tossed` are its coins [seeds, steps * held], none where all records are in each batch;
-        `streams` are those of each seed, and for further bits.
+        `flips` are its coins [seeds, steps * true_count], none where all records are in each
+        batch; `streams` are those of each seed, and for further bits.
         """
         plan = self._plans[place]
         if plan.draw == "shuffle":
             every = [
-                shuffled(held, plan.records, plan.batch, plan.epochs, own) for own, _ in streams
+                shuffled(true_count, plan.public_count, plan.expected_batch, plan.epochs, own)
+                for own, _ in streams
             ]
             return np.stack(every)
         if plan.draw == "gaps":
-            table = self._counts[place, held]
+            table = self._counts[place, true_count]
             return np.stack(
                 [
-                    subsets(table.draw(own.words(plan.steps), more), held, plan.slots, own)
+                    subsets(
+                        table.draw(own.words(plan.steps), more),
+                        true_count,
+                        plan.batch_capacity,
+                        own,
+                    )
                     for own, more in streams
                 ]
             )
-        flags = tossed if tossed.size else np.ones((len(streams), plan.steps * held), bool)
-        return flags.reshape(len(streams), plan.steps, held)
+        flags = flips if flips.size else np.ones((len(streams), plan.steps * true_count), bool)
+        return flags.reshape(len(streams), plan.steps, true_count)
 
-    def _noise(self, number: int, asked: int) -> np.ndarray:
-        """In grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
+    def _noise(self, number: int, number_of_pass: int) -> np.ndarray:
+        """Noise in grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
         count, seeds = len(self._deviations), len(self._keys)
-        refined = self._streams(number, asked, "noise refined")
+        refined = self._streams(number, number_of_pass, "noise refined")
         drawn = rounded_gaussian(
-            self._words(number, asked, "noise", count),
+            self._words(number, number_of_pass, "noise", count),
             np.tile(self._deviations, seeds),
             lambda place, more: refined[place // count].read(more),
         )
@@ -225,9 +237,13 @@ class ReleaseDraws:
         return drawn.astype(np.int32).reshape(seeds, -1, self._parameters)
 
 
-def _coins_of(plan: SiloPlan, held: int) -> int:
+def _coins_of(plan: SiloPlan, true_count: int) -> int:
     """Coins that a pass of the silo takes: none where all records are in each batch."""
-    return plan.steps * held if plan.draw == "every" and plan.batch < plan.records else 0
+    return (
+        plan.steps * true_count
+        if plan.draw == "every" and plan.expected_batch < plan.public_count
+        else 0
+    )
 
 
 def _noise_rows(
@@ -242,5 +258,5 @@ def _noise_rows(
 def _empty(seeds: int, group: SiloGroup) -> np.ndarray:
     """[seeds, silos, steps, slots]: flags, all False, or numbers of records, all -1."""
     shape = group.shape
-    size = (seeds, len(group.members), shape.steps, shape.slots)
+    size = (seeds, len(group.members), shape.steps, shape.batch_capacity)
     return np.zeros(size, bool) if shape.draw == "every" else np.full(size, -1, np.int32)

@@ -45,7 +45,7 @@ def rounded_gaussian(
 
     Args:
       words: random uint64 [n].
-      deviation: of the Gaussian that is rounded, one for all or one for each draw [n]; at most
+      deviation: of the Gaussian before rounding, one for all or one for each draw [n]; at most
         2^32. Of 0 there is no noise.
       more_bytes: where further bits come from, for the few draws that need them.
     """

@@ -5,7 +5,7 @@ is what the accountant charges for. How a batch is laid out follows from public 
 
 - "every": a place for each record; nothing can overflow. For silos of few batches.
 - "gaps": a fixed number of slots, chosen so that the chance of a draw that does not fit is paid for
-  out of delta (see `slots_for`).
+  out of delta (see `capacity_for`).
 
 A release draws on the host, exactly (see `poisson_batches`). An experiment draws in
 the compiled program, from 32 bits: a number for each record, or (for "gaps") the gaps between drawn
@@ -49,30 +49,32 @@ class Batches(NamedTuple):
     mask: Array  # [steps, slots], 1.0 where a record was drawn
 
 
-def draw_of(sampling: Sampling, records: int, batch: int, heavy: bool) -> Draw:
+def draw_of(sampling: Sampling, public_count: int, expected_batch: int, heavy: bool) -> Draw:
     """How a silo of so many records is sampled: a rule on public numbers only."""
     if sampling == "shuffle":
         return "shuffle"
-    most = EVERY_UP_TO_HEAVY if heavy else EVERY_UP_TO_LIGHT
-    return "every" if records <= most * batch else "gaps"
+    batches = EVERY_UP_TO_HEAVY if heavy else EVERY_UP_TO_LIGHT
+    return "every" if public_count <= batches * expected_batch else "gaps"
 
 
-def charged_rate(draw: Draw, records: int, batch: int) -> float:
+def charged_rate(draw: Draw, public_count: int, expected_batch: int) -> float:
     """The sampling rate to charge for, never below the one at which records are really drawn."""
-    rate = batch / records
+    rate = expected_batch / public_count
     return min(1.0, rate + RATE_SLACK) if draw == "gaps" else rate
 
 
-def slots_for(records: int, batch: int, chance: float, most: int | None = None) -> int:
+def capacity_for(
+    public_count: int, expected_batch: int, chance: float, max_count: int | None = None
+) -> int:
     """Slots that "gaps" needs so that a step overflows with at most this chance.
 
-    Records are drawn at the rate batch/records, and there may be up to `most` of them (None: as
-    many as that): fewer overflow less often.
+    Records are drawn at the rate expected_batch/public_count, and there may be up to `max_count` of
+    them (None: as many as that): fewer overflow less often.
     """
-    most = records if most is None else most
+    max_count = public_count if max_count is None else max_count
     if chance < 1e-300:  # beyond what can be worked out: a slot for all there can ever be
-        return 2 * most + 1
-    drawn = stats.binom.isf(chance / 2, most, batch / records)
+        return 2 * max_count + 1
+    drawn = stats.binom.isf(chance / 2, max_count, expected_batch / public_count)
     # Gaps that were cut in two take a slot and draw nothing. More than this many among twice as
     # many slots as hold records, with half the chance at most.
     cut = stats.binom.isf(chance / 2, 2 * int(drawn) + 2, math.exp(-LONGEST_GAP))
@@ -96,19 +98,21 @@ def threshold_of(rate: float) -> np.uint32:
     return np.uint32(max(math.floor(rate * 2**32), 1) - 1)
 
 
-def draw_size(draw: Draw, epochs: int, steps: int, slots: int, rows: int) -> tuple[int, int]:
+def draw_size(
+    draw: Draw, epochs: int, steps: int, batch_capacity: int, rows: int
+) -> tuple[int, int]:
     """Random words that `draw_batches` needs: [draws, width]."""
-    return (epochs, rows) if draw == "shuffle" else (steps, slots)
+    return (epochs, rows) if draw == "shuffle" else (steps, batch_capacity)
 
 
 def draw_batches(
     draw: Draw,
     words: Array,
     steps: int,
-    slots: int,
-    records: Array,
-    count: Array,
-    batch: Array,
+    batch_capacity: int,
+    true_count: Array,
+    public_count: Array,
+    expected_batch: Array,
     threshold: Array,
 ) -> Batches:
     """The batches of one pass over a silo.
@@ -117,22 +121,22 @@ def draw_batches(
       draw: "every", "gaps" or "shuffle"; static.
       words: random uint32 of `draw_size`. More slots or steps only add to what is drawn.
       steps: batches to draw; static.
-      slots: places in a batch; static. For "every", the padded number of records.
-      records: how many of the silo's rows are records; the rest is padding.
-      count: n_k as far as it is public: with the batch it sets the rate of "gaps".
-      batch: the expected (for "shuffle": exact) batch size, as a whole number.
-      threshold: of `threshold_of(rate)`; used by "every".
+      batch_capacity: slots of a batch; static. For "every", the padded number of records.
+      true_count: how many of the silo's rows are records; the rest is padding.
+      public_count: n_k as far as it is public: with the batch it sets the rate of "gaps".
+      expected_batch: the expected (for "shuffle": exact) batch size, as a whole number.
+      threshold: what `threshold_of(rate)` gives; used by "every".
     """
     if draw == "every":
-        mask = (words <= threshold) & (jnp.arange(slots) < records)
+        mask = (words <= threshold) & (jnp.arange(batch_capacity) < true_count)
         return Batches(None, mask.astype(jnp.float32))
     if draw == "gaps":
-        rate = batch.astype(jnp.float32) / count.astype(jnp.float32)
+        rate = expected_batch.astype(jnp.float32) / public_count.astype(jnp.float32)
         gap, drawn = gap_of(words, rate)
         index = jnp.cumsum(gap + drawn, axis=1) - 1
-        mask = drawn & (index < records)
+        mask = drawn & (index < true_count)
         return Batches(jnp.where(mask, index, 0), mask.astype(jnp.float32))
-    return _shuffle(words, steps, slots, records, count, batch)
+    return _shuffle(words, steps, batch_capacity, true_count, public_count, expected_batch)
 
 
 def given_batches(draw: Draw, sample: Array) -> Batches:
@@ -143,18 +147,23 @@ def given_batches(draw: Draw, sample: Array) -> Batches:
 
 
 def _shuffle(
-    words: Array, steps: int, slots: int, records: Array, count: Array, batch: Array
+    words: Array,
+    steps: int,
+    batch_capacity: int,
+    true_count: Array,
+    public_count: Array,
+    expected_batch: Array,
 ) -> Batches:
     """A random permutation an epoch, cut into batches; what is left over is dropped.
 
     Where fewer records are there than is public, the last batches are short.
     """
-    padding = jnp.arange(words.shape[1]) >= records
+    padding = jnp.arange(words.shape[1]) >= true_count
     permutation = jnp.argsort(jnp.where(padding, jnp.uint32(2**32 - 1), words >> 1), axis=1)
-    a_pass = count // batch
-    step, slot = jnp.arange(steps)[:, None], jnp.arange(slots)[None, :]
-    epoch, place = step // a_pass, (step % a_pass) * batch + slot
-    mask = (slot < batch) & (place < records)
+    a_pass = public_count // expected_batch
+    step, slot = jnp.arange(steps)[:, None], jnp.arange(batch_capacity)[None, :]
+    epoch, place = step // a_pass, (step % a_pass) * expected_batch + slot
+    mask = (slot < expected_batch) & (place < true_count)
     index = permutation[epoch, jnp.where(mask, place, 0)]
     return Batches(index, jnp.broadcast_to(mask, index.shape).astype(jnp.float32))
 

@@ -66,16 +66,16 @@ def select_privately(
     loss of another is rounded: sums then differ by the one record's share alone.
 
     Args:
-      model: whose loss is the score.
+      model: the model whose loss is the score.
       mechanism: "exponential" or "permute-and-flip".
       bound: where the loss of a record is clipped.
       silo: the records.
-      sharpness: of `sharpness`.
+      sharpness: what `sharpness` gives.
       words: random, uint32 [candidates, 2].
       candidates: models along a leading axis.
       release: whether the choice is released; static.
     """
-    present = jnp.arange(silo.y.shape[0]) < silo.records
+    present = jnp.arange(silo.y.shape[0]) < silo.true_count
 
     def losses(params) -> Array:
         if not release:

@@ -90,8 +90,8 @@ def noisy_label_moments(
 def noisy_metric(
     totals: np.ndarray,
     largest: float,
-    count: int,
-    most: int,
+    public_count: int,
+    max_count: int,
     noise_multiplier: float,
     random: HostRandom,
 ) -> np.ndarray:
@@ -99,23 +99,23 @@ def noisy_metric(
 
     The totals are those of `models.model.metric_value`, exact but for three roundings to single
     precision (of the total, times `largest`, over the records). On two neighbours these are up to
-    6 * 2^-24 of `most` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of one:
-    2^-21 of `most` records' scores pays for both.
+    6 * 2^-24 of `max_count` records' scores, and cutting off to a grain moves by up to 2 * 2^-24 of
+    one: 2^-21 of `max_count` records' scores pays for both.
 
     Args:
-      totals: of the scores, each from 0 to `largest`.
+      totals: totals of the scores, each from 0 to `largest`.
       largest: score of a record.
-      count: test records as far as it is public: to divide by how many there really are would tell
-        it.
-      most: test records that there may be, which is public.
+      public_count: test records as far as it is public: to divide by how many there really are
+        would tell it.
+      max_count: test records that there may be, which is public.
       noise_multiplier: 0 for no privacy.
       random: where noise comes from.
     """
     if noise_multiplier == 0:
-        return totals / count
-    grain, deviation = _lattice(largest * (1 + most * 2.0**-21), noise_multiplier)
+        return totals / public_count
+    grain, deviation = _lattice(largest * (1 + max_count * 2.0**-21), noise_multiplier)
     whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
-    return whole * grain / count
+    return whole * grain / public_count
 
 
 def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:

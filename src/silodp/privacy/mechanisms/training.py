@@ -35,15 +35,15 @@ class PassShape(NamedTuple):
     draw: Draw
     epochs: int
     steps: int  # of the silo in the group that takes most
-    slots: int
-    rows: int  # of the silo that holds most; the others are padded
+    batch_capacity: int  # slots of a batch
+    rows: int  # of the largest silo; the others are padded
     even: bool  # all silos of the group take that many steps
     release: bool = False
     whole: bool = False  # sums are in whole grains: of a release of silos that are private
 
     def size(self, parameters: int) -> PassSize:
         """The randomness that a pass takes for a model of so many parameters."""
-        draws, width = draw_size(self.draw, self.epochs, self.steps, self.slots, self.rows)
+        draws, width = draw_size(self.draw, self.epochs, self.steps, self.batch_capacity, self.rows)
         return PassSize(draws, width, self.steps, parameters)
 
 
@@ -97,7 +97,7 @@ def training_pass(
         penalty = penalty_gradient(p)
         inside = penalty if regulariser == "inside" else None
         total = noisy_sum(p, features, y, mask, inside, unit)
-        gradient = jax.tree.map(lambda s: s / silo.batch, total)
+        gradient = jax.tree.map(lambda s: s / silo.expected_batch, total)
         if penalty is not None and regulariser == "outside":
             gradient = jax.tree.map(jnp.add, gradient, penalty)
         updates, new_state = optimise.update(gradient, state, p)
@@ -118,10 +118,10 @@ def _batches(shape: PassShape, silo: SiloRecords, sample: Array) -> Batches:
         shape.draw,
         sample,
         shape.steps,
-        shape.slots,
-        silo.records,
-        silo.count,
-        silo.batch,
+        shape.batch_capacity,
+        silo.true_count,
+        silo.public_count,
+        silo.expected_batch,
         silo.threshold,
     )
 

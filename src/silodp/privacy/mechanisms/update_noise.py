@@ -28,13 +28,13 @@ def pass_noise(
     batches change is new in each.
 
     Args:
-      optimiser: of the pass, which begins anew in each; static.
-      shape: of the pass; static.
+      optimiser: the optimiser of the pass, which begins anew in each; static.
+      shape: shape of the pass; static.
       silo: its public numbers.
       noise: its privacy.
       lr: the learning rate.
     """
-    deviation = noise.scale / silo.batch
+    deviation = noise.scale / silo.expected_batch
     private = noise.scale > 0
     length = _length(shape.steps)
     if optimiser == "adam":  # which divides by the size of the noise, and hides what batches add
@@ -42,11 +42,15 @@ def pass_noise(
         batches = jnp.zeros_like(deviation)
     else:
         reach = _of_steps(_unit_reaches(optimiser, length), silo.steps)
-        drawn = (1.0 - silo.batch / silo.count) / silo.batch if shape.draw != "shuffle" else 0.0
+        drawn = (
+            (1.0 - silo.expected_batch / silo.public_count) / silo.expected_batch
+            if shape.draw != "shuffle"
+            else 0.0
+        )
         batches = lr**2 * _of_steps(_unit_variances(optimiser, length), silo.steps) * drawn
     return PassNoise(
         variance=pass_variance(optimiser, shape.steps, silo.steps, lr, deviation),
-        sampling=jnp.where(private, lr * reach / jnp.sqrt(silo.count), 0.0),
+        sampling=jnp.where(private, lr * reach / jnp.sqrt(silo.public_count), 0.0),
         batches=jnp.where(private, batches, 0.0),
         clip=jnp.where(private, noise.clip, 0.0),
     )
@@ -67,11 +71,11 @@ def pass_variance(
     divides by that too, so that this is an upper estimate.
 
     Args:
-      optimiser: of the pass, which begins anew in each; static.
-      most_steps: that any silo takes; static.
-      steps: that this silo takes.
+      optimiser: the optimiser of the pass, which begins anew in each; static.
+      most_steps: the most steps that any silo takes; static.
+      steps: number of steps that this silo takes.
       lr: the learning rate.
-      deviation: of the noise in one step's gradient; 0 without privacy.
+      deviation: standard deviation of the noise in one step's gradient; 0 without privacy.
     """
     unit = _of_steps(_unit_variances(optimiser, _length(most_steps)), steps)
     size = jnp.where(deviation > 0, 1.0, 0.0) if optimiser == "adam" else deviation**2
@@ -79,7 +83,7 @@ def pass_variance(
 
 
 def _length(most_steps: int) -> int:
-    """Of tables: few lengths, since each is compiled."""
+    """The length of a table for so many steps: few lengths, since each is compiled."""
     return max(_SHORTEST, 1 << (most_steps - 1).bit_length())
 
 

@@ -156,7 +156,9 @@ def _linear(graph: _Graph, x: str, weights: Any, bias: Any) -> str:
 def _results(graph: _Graph, model: PersonalModel, outputs: str) -> list[Any]:
     """What the graph puts out: a number in its own units, or scores and probabilities."""
     helper, target = graph.onnx.helper, model.about.preparation.target
-    given = get_task(target.task).onnx_results(graph, outputs, target, model.model.has_chances)
+    given = get_task(target.task).onnx_results(
+        graph, outputs, target, model.model.has_probabilities
+    )
     return [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
         for name, kind, shape in given

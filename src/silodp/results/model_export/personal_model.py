@@ -5,6 +5,7 @@ model.predict(pandas.read_csv("new.csv")).values
 """
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ MOST_BYTES = 1 << 31
 
 
 class Predictions(NamedTuple):
-    """What a model says of records.
+    """The predictions of a model for records.
 
     Attributes:
       rows: which rows of the table they are about, from 0: those with missing values may be left
@@ -39,13 +40,23 @@ class Predictions(NamedTuple):
       outputs: of the model, [rows] or [rows, classes].
       values: numbers in the target's own units, or the name of each record's class; None where two
         classes are exactly as likely, which a run counts as wrong.
-      chances: of each class, [rows, classes], where outputs say so.
+      probabilities: of each class, [rows, classes], where outputs say so.
     """
 
     rows: np.ndarray
     outputs: np.ndarray
     values: list[float] | list[str | None]
-    chances: np.ndarray | None
+    probabilities: np.ndarray | None
+
+    @property
+    def chances(self) -> np.ndarray | None:
+        """`probabilities` by their former name."""
+        warnings.warn(
+            "Predictions.chances leaves with the next minor release: it is `probabilities` now.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.probabilities
 
 
 class Score(NamedTuple):
@@ -122,7 +133,7 @@ class PersonalModel:
                 f"Silo {self.about.silo!r}: the model says nothing finite of some records: check "
                 "their values."
             )
-        return Predictions(rows, outputs, self._values(outputs), self._chances(outputs))
+        return Predictions(rows, outputs, self._values(outputs), self._probabilities(outputs))
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
         """How good predictions are, as a run works it out; None if no row has a target.
@@ -220,10 +231,10 @@ class PersonalModel:
         target = self.about.preparation.target
         return get_task(target.task).predicted(outputs, target)
 
-    def _chances(self, outputs: np.ndarray) -> np.ndarray | None:
-        if not self.model.has_chances:
+    def _probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
+        if not self.model.has_probabilities:
             return None
-        return get_task(self.about.task).chances(outputs.astype(np.float64))
+        return get_task(self.about.task).probabilities(outputs.astype(np.float64))
 
 
 def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:

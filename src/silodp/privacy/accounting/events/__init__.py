@@ -59,7 +59,7 @@ KINDS: dict[type[DpEvent], Kind] = {
         *(repeat_and_select, self_composed, composed, either),
     )
 }
-_TYPES = {known.__name__: known for known in KINDS}
+_TYPES = {kind.__name__: kind for kind in KINDS}
 
 
 def parameters_of(event: DpEvent) -> dict[str, Any]:
@@ -131,16 +131,16 @@ def _event_from(data: object) -> DpEvent:
             f'The event {data!r} is no JSON object: give one such as {{"type": "NoOpDpEvent"}}.'
         )
     name = data.get("type")
-    known = _TYPES.get(name) if isinstance(name, str) else None
-    if known is None:
+    kind = _TYPES.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise SilodpError(f"The event type {name!r} is unknown: give {one_of(str(name), _TYPES)}.")
-    rules = KINDS[known].parameters
+    rules = KINDS[kind].parameters
     for field in data.keys() - rules.keys() - {"type"}:
         raise SilodpError(f"The event {name} has no field {field!r}: leave it out.")
     for field, rule in rules.items():
         if field not in data:
             raise SilodpError(f"The event {name} lacks its field {field!r}: give {rule}.")
-    event = known(**{field: _value_from(data[field], rule) for field, rule in rules.items()})
+    event = kind(**{field: _value_from(data[field], rule) for field, rule in rules.items()})
     parameters_of(event)
     return event
 

@@ -92,7 +92,7 @@ class EitherSteps(Step):
         return np.max(parts, axis=0)
 
     def squared_mu(self, relation: Relation) -> float:
-        """That of the dearest part."""
+        """The squared mu of the dearest part."""
         dearest = max(math.fsum(step.squared_mu(relation) for step in part) for part in self.parts)
         return self.repeats * dearest
 

@@ -1,4 +1,4 @@
-"""Nothing is asked: it costs nothing."""
+"""No query at all: it costs nothing."""
 
 from dp_accounting.dp_event import NoOpDpEvent
 

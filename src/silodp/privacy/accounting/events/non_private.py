@@ -1,4 +1,4 @@
-"""Whatever tells all there is: a Gaussian mechanism without noise, which has no finite price."""
+"""A release without any privacy: a Gaussian mechanism without noise, which has no finite price."""
 
 from dp_accounting.dp_event import NonPrivateDpEvent
 

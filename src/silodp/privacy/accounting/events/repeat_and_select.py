@@ -108,7 +108,7 @@ def _divergences(
 
 
 def _around(alphas: np.ndarray, places: np.ndarray) -> list[float]:
-    """Of all orders, those between the neighbours of the given ones that are not given."""
+    """The orders between the neighbours of the given ones that are not given themselves."""
     ends = np.concatenate([[1.0], alphas, [math.inf]])
     return [
         order

@@ -45,7 +45,7 @@ class ConcentratedSteps(Step):
         return False
 
     def losses(self, grid: float, relation: Relation, more: int) -> PrivacyLossDistribution:
-        """There are none."""
+        """None are known."""
         raise TypeError(f"no privacy loss distribution of {self}")
 
     def divergences(self, orders: Sequence[float], relation: Relation, exact: bool) -> np.ndarray:
