@@ -29,7 +29,7 @@ def advise(
     given: Given,
     records: Annotated[
         str | None,
-        typer.Option(help="Instead of --data, records by silo: 120,80,400 or north=120,south=80."),
+        typer.Option(help="Instead of --data: 120,80,400 or north=120,south=80."),
     ] = None,
     sigma: Annotated[
         float | None,
@@ -37,13 +37,11 @@ def advise(
     ] = None,
     tau: Annotated[
         float | None,
-        typer.Option(
-            help="Guess: standard deviation between silos; tau^2 is a common model's loss."
-        ),
+        typer.Option(help="Guess: standard deviation between silos; one model loses tau^2."),
     ] = None,
     estimate_epsilon: Annotated[
         float | None,
-        typer.Option(help="Instead of guesses: epsilon that each silo spends on an estimate."),
+        typer.Option(help="Epsilon that each silo spends on an estimate, not guesses."),
     ] = None,
     parameters: Annotated[
         int | None, typer.Option(help="Parameters of a model; else the data's model's, or 1.")

@@ -46,7 +46,7 @@ def theory(
         str,
         typer.Option(
             metavar=_LIST,
-            help="Spread of records around their silo's centre; one, or one per silo.",
+            help="Spread of records within a silo; one, or one per silo.",
         ),
     ] = "0.4",
     tau: Annotated[
