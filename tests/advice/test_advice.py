@@ -344,7 +344,7 @@ def test_table_picture_and_json(cli, tmp_path):
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
     for words in (
-        "Who gains most, of 30",
+        "The silos that gain most, of 30",
         "silos gain by joining",
         "One lambda for all",
         "Should tau be 0.15",

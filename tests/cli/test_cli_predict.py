@@ -77,7 +77,7 @@ def test_predictions_go_to_a_file_or_to_the_output(cli, home, table, tmp_path, s
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     for path in (table, model):
         again = ("predict", model, table, "--out", path, "--overwrite")
-        assert "what is to be read" in sentence(cli(*again))
+        assert "is an input of this command" in sentence(cli(*again))
     assert "is a folder" in sentence(cli("predict", model, table, "--out", tmp_path))
     told = json.loads(cli("predict", model, table, "--json").stdout)
     for row, value in zip(rows[1:], told["predictions"], strict=True):

@@ -101,7 +101,7 @@ def test_notes_are_not_among_the_answers(cli, tmp_path):
     config.write_text("lam = 2\n", encoding="utf-8")
     done = cli("plan", *SMALL, "--method", "local", "--config", config, "--json")
     json.loads(done.stdout)
-    assert "Note: Passed over in the --config file: --lam: method 'local'" in done.stderr
+    assert "Note: Ignored in the --config file: --lam: method 'local'" in done.stderr
 
 
 def test_json_has_no_number_that_json_does_not_know(capsys):

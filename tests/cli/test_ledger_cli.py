@@ -112,7 +112,7 @@ def test_verify_with_a_head_that_is_not_there(cli, sentence, folder):
     done = cli("ledger", "verify", folder, "--silo", A, "--head", "0" * 64)
     assert done.exit_code == 2
     assert "cut short or rewritten" in done.stderr
-    assert "by --silo" in sentence(cli("ledger", "verify", folder, "--head", "0" * 64))
+    assert "with --silo" in sentence(cli("ledger", "verify", folder, "--head", "0" * 64))
 
 
 def test_export(cli, folder, tmp_path):

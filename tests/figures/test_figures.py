@@ -100,7 +100,7 @@ def test_files_of_a_figure(made):
     assert len(read_table(folder / "small")) == 24
     printed = " ".join(done.stdout.split())
     assert "Look at this. 24 runs" in printed
-    assert "not in epsilon" in printed
+    assert "Epsilon does not include" in printed
     assert "small-settings.csv" in printed
     assert "…" not in printed
 

@@ -115,15 +115,15 @@ def test_a_method_far_worse_stays_in_the_drawing(tmp_path):
 
 
 def test_runs_are_found_below_a_folder_but_not_within_runs(tmp_path):
-    from silodp.report.inputs import found_in
+    from silodp.report.inputs import runs_below
 
     made_up().write(tmp_path / "site" / "results" / "job")
     made_up("local").write(tmp_path / "site" / "results" / "job" / "baselines" / "local")
     made_up().write(tmp_path / "b")
     made_up().write(tmp_path / ".hidden")
     made_up().write(tmp_path / "too" / "far" / "down" / "there")
-    assert found_in(tmp_path) == [tmp_path / "b", tmp_path / "site" / "results" / "job"]
-    assert found_in(tmp_path / "b") == [tmp_path / "b"]
+    assert runs_below(tmp_path) == [tmp_path / "b", tmp_path / "site" / "results" / "job"]
+    assert runs_below(tmp_path / "b") == [tmp_path / "b"]
 
 
 def test_baselines_kept_with_a_run_are_found(tmp_path):

@@ -31,7 +31,7 @@ def test_the_command_gives_the_same_options_again(cli):
 def test_secret_noise_and_sites_are_not_passed_off_as_repeatable(tmp_path):
     options = {"data": "x", "method": "mrmtl", "entropy": "os"}
     said = page_of(write_runs(tmp_path, made_up(options=options))).text
-    assert "Its noise is drawn anew" in said
+    assert "Its noise is drawn again" in said
     history = made_up().history[-1:]
     result = made_up(options=options | {"engine": "sites"}, silos=["north"], history=history)
     said = page_of(write_runs(tmp_path, result)).text
@@ -60,5 +60,5 @@ def test_records_from_python_have_no_command(tmp_path):
     common = {"epsilon": 3.0, "delta": 1e-4, "rounds": 2, "batch_size": 8, "lr": 0.1, "clip": 1.0}
     result = silodp.run(federation=small(), method="local", **common)
     said = page_of(write_runs(tmp_path, result)).text
-    assert "Asked for from Python" in said
+    assert "Run from Python" in said
     assert "silodp run" not in said

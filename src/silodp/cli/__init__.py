@@ -83,13 +83,13 @@ def main() -> None:
 
 
 def _calm() -> None:
-    """Libraries keep their warnings to themselves (--debug shows them), and what a terminal cannot
-    show is spelled out.
+    """Silences the warnings of libraries (--debug shows them), and spells out characters that the
+    terminal cannot show.
     """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's; what matters is raised as well
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's log; errors are raised as well
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -29,22 +29,22 @@ def advise(
     given: Given,
     records: Annotated[
         str | None,
-        typer.Option(help="In place of --data: 120,80,400 or north=120,south=80."),
+        typer.Option(help="Instead of --data: 120,80,400 or north=120,south=80."),
     ] = None,
     sigma: Annotated[
         float | None,
-        typer.Option(help="Guess: standard deviation of records within a silo, as the label's."),
+        typer.Option(help="Guess: standard deviation within a silo, such as the label's."),
     ] = None,
     tau: Annotated[
         float | None,
-        typer.Option(help="Guess: standard deviation of silos; tau^2 is a common model's loss."),
+        typer.Option(help="Guess: standard deviation between silos; one model loses tau^2."),
     ] = None,
     estimate_epsilon: Annotated[
         float | None,
-        typer.Option(help="Instead of guesses: what each silo spends on a noisy estimate."),
+        typer.Option(help="Epsilon that each silo spends on an estimate, not guesses."),
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(help="Of a model; else those of the data's model, or 1.")
+        int | None, typer.Option(help="Parameters of a model; else the data's model's, or 1.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -57,7 +57,7 @@ def advise(
     With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
     """
     from silodp.advice.advise import NOT_ADVISED
-    from silodp.advice.advise import advise as ask
+    from silodp.advice.advise import advise as predict_gains
     from silodp.base.files import check_writable, write_file
 
     if out is not None:
@@ -65,7 +65,7 @@ def advise(
     console = notes()
     options = without_useless(given, console, uses=NOT_ADVISED)
     with LiveProgress(console) as progress:
-        advice = ask(
+        advice = predict_gains(
             records=records,
             sigma=sigma,
             tau=tau,
@@ -99,7 +99,7 @@ def _print(advice: "Advice", ledger: Path | None) -> None:
     else:
         console.print(_band_table(advice.silos))
         gaining = sorted(advice.silos, key=lambda row: -row["gain_over_local"])
-        console.print(f"Who gains most, of {len(advice.silos)} (--out gets all):")
+        console.print(f"The silos that gain most, of {len(advice.silos)} (--out writes all):")
         console.print(_silo_table(gaining[:_TOP]))
     console.print(_method_table(advice))
     for line in (
@@ -187,10 +187,10 @@ def _lambdas(advice: "Advice") -> str:
 
     overall = advice.overall
     lam = overall["lam"]
-    shown = "infinite (FedAvg)" if math.isinf(lam) else f"{lam:.2g}"
+    lam_text = "infinite (FedAvg)" if math.isinf(lam) else f"{lam:.2g}"
     return (
-        f"One lambda for all: {shown}, where a search may begin; silos' own (silo_lam.toml) would "
-        f"take off a further {percent(overall['own_lam_adds'])} %."
+        f"One lambda for all: {lam_text}, where a search may begin; silos' own (silo_lam.toml) "
+        f"would lower the error by a further {percent(overall['own_lam_adds'])} %."
     )
 
 
@@ -205,13 +205,13 @@ def _if_tau(advice: "Advice", other: dict[str, Any]) -> str:
 def _spent(advice: "Advice", ledger: Path | None) -> str:
     spread = advice.spread
     model = f"parameters {advice.parameters}, clip {advice.clip:g}"
-    known = f"sigma {spread.sigma:.3g}, tau {spread.tau:.3g}"
+    values = f"sigma {spread.sigma:.3g}, tau {spread.tau:.3g}"
     if spread.tau_range is None:
-        return f"Guessed: {known} ({model}). Nothing was spent."
+        return f"Guessed: {values} ({model}). Nothing was spent."
     low, high = spread.tau_range
     where = f"charged to the ledgers in {safe(str(ledger))}" if ledger else "charged to no ledger"
     return (
-        f"Estimated: {known} ({low:.2g} to {high:.2g}; {model}). This cost each of "
+        f"Estimated: {values} ({low:.2g} to {high:.2g}; {model}). This cost each of "
         f"{len(spread.releases)} silos epsilon {_span([r.epsilon for r in spread.releases])} at "
         f"delta {_span([r.delta for r in spread.releases])}, {where}."
     )

@@ -29,20 +29,22 @@ class _Progress(LiveProgress):
 def audit(
     given: Given,
     silo: Annotated[
-        str | None, typer.Option(help="To attack; else the one with fewest records.")
+        str | None, typer.Option(help="Silo to attack; else the one with the fewest records.")
     ] = None,
     trials: Annotated[
         int | None,
         typer.Option(help="Runs with the canary, and as many without (else as time allows)."),
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="That the lower bounds hold.", hidden=True)
+        float, typer.Option(help="Confidence of the lower bounds.", hidden=True)
     ] = 0.95,
     canary_norm: Annotated[
         float | None,
-        typer.Option(help="Norm of the canary's features; else one that suits.", hidden=True),
+        typer.Option(help="Norm of the canary's features; else a suitable one.", hidden=True),
     ] = None,
-    others: Annotated[int, typer.Option(help="Silos that take part besides.", hidden=True)] = 1,
+    others: Annotated[
+        int, typer.Option(help="Number of other silos that take part.", hidden=True)
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for audit.json and audit.png.", rich_help_panel=OUTPUT),
@@ -63,7 +65,7 @@ def audit(
     console = notes()
     options = without_useless(given, console)
     with _Progress(console) as progress:
-        found = attack(
+        outcome = attack(
             silo=silo,
             trials=trials,
             confidence=confidence,
@@ -72,45 +74,45 @@ def audit(
             reporter=progress,
             **options,
         )
-        content = plain(found.as_json())
+        content = plain(outcome.as_json())
         if out is not None:
             from silodp.pictures.audit_picture import draw_audit
 
             progress.stage("drawing")
             write_file(out / "audit.json", json.dumps(content, indent=2) + "\n")
-            draw_audit(found, out / "audit.png")
+            draw_audit(outcome, out / "audit.png")
     if as_json:
         print_json(content)
     else:
-        _print(found)
+        _print(outcome)
         if out is not None:
             say_written(out)
-    if not found.passed:
-        errors().print(f"[bold red]{safe(_verdict(found))}[/]")
+    if not outcome.passed:
+        errors().print(f"[bold red]{safe(_verdict(outcome))}[/]")
         raise typer.Exit(NOT_SO)
 
 
-def _verdict(found: "Audit") -> str:
-    most = max(found.bounds, key=lambda bound: bound.epsilon)
-    if most.epsilon > found.claimed_epsilon:
+def _verdict(audit: "Audit") -> str:
+    most = max(audit.bounds, key=lambda bound: bound.epsilon)
+    if most.epsilon > audit.claimed_epsilon:
         return (
-            f"The claim is broken: silo {found.silo!r} claims epsilon {found.claimed_epsilon:.3g}, "
-            f"but it is at least {most.epsilon:.3g} (confidence {found.confidence:g}; by: "
+            f"The claim is broken: silo {audit.silo!r} claims epsilon {audit.claimed_epsilon:.3g}, "
+            f"but it is at least {most.epsilon:.3g} (confidence {audit.confidence:g}; by: "
             f"{most.name})."
         )
-    if not found.passed:
+    if not audit.passed:
         return (
-            f"Silo {found.silo!r} does not do what is planned: {len(found.failed)} of "
-            f"{len(found.checks)} checks failed, the first: {found.failed[0].name}."
+            f"Silo {audit.silo!r} does not do what is planned: {len(audit.failed)} of "
+            f"{len(audit.checks)} checks failed, the first: {audit.failed[0].name}."
         )
     return (
-        f"Nothing speaks against the claim: silo {found.silo!r} claims epsilon "
-        f"{found.claimed_epsilon:.3g}, {len(found.checks)} checks passed, and the attacks prove "
-        f"{found.lower_bound:.3g} ({found.curve_bound:.3g} by the plan's whole curve)."
+        f"Nothing speaks against the claim: silo {audit.silo!r} claims epsilon "
+        f"{audit.claimed_epsilon:.3g}, {len(audit.checks)} checks passed, and the attacks prove "
+        f"{audit.lower_bound:.3g} ({audit.curve_bound:.3g} by the plan's whole curve)."
     )
 
 
-def _print(found: "Audit") -> None:
+def _print(audit: "Audit") -> None:
     console = answers(soft_wrap=True)
     columns = (
         "silo",
@@ -124,40 +126,40 @@ def _print(found: "Audit") -> None:
     )
     table = Table(*columns, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_row(
-        safe(found.silo),
-        safe(found.method),
-        f"{found.claimed_epsilon:.4g}",
-        f"{found.lower_bound:.4g}",
-        f"{found.curve_bound:.4g}",
-        f"{found.confidence:g}",
-        f"2 x {found.trials}",
-        f"{found.seconds:.1f}",
+        safe(audit.silo),
+        safe(audit.method),
+        f"{audit.claimed_epsilon:.4g}",
+        f"{audit.lower_bound:.4g}",
+        f"{audit.curve_bound:.4g}",
+        f"{audit.confidence:g}",
+        f"2 x {audit.trials}",
+        f"{audit.seconds:.1f}",
     )
     console.print(table)
     console.print(
-        f"Neighbours: {found.relation} of one {found.unit}; delta {found.delta:g}; "
-        f"{found.rounds} rounds. Best attack: {safe(found.attack)}; it is right in "
-        f"{100 * found.hit_rate:.3g}% of runs with the canary and wrong in "
-        f"{100 * found.false_alarm_rate:.3g}% without."
+        f"Neighbours: {audit.relation} of one {audit.unit}; delta {audit.delta:g}; "
+        f"{audit.rounds} rounds. Best attack: {safe(audit.attack)}; it is right in "
+        f"{100 * audit.hit_rate:.3g}% of runs with the canary and wrong in "
+        f"{100 * audit.false_alarm_rate:.3g}% without."
     )
-    _print_checks(found)
-    for warning in found.warnings:
+    _print_checks(audit)
+    for warning in audit.warnings:
         console.print(f"[yellow]Warning:[/] {safe(warning)}.")
-    if found.passed:
-        console.print(safe(_verdict(found)))
+    if audit.passed:
+        console.print(safe(_verdict(audit)))
     console.print("[dim]An audit is not private itself: it trains on the records many times.[/]")
 
 
-def _print_checks(found: "Audit") -> None:
-    """A row for each kind of checks that passed; and for each check that failed."""
+def _print_checks(audit: "Audit") -> None:
+    """Prints a row per kind of check that passed, and a row per check that failed."""
     table = Table(
         *("check", "measured", "expected", "p-value", "verdict"),
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
         pad_edge=False,
     )
-    for kind in dict.fromkeys(check.kind for check in found.checks):
-        own = [check for check in found.checks if check.kind == kind]
+    for kind in dict.fromkeys(check.kind for check in audit.checks):
+        own = [check for check in audit.checks if check.kind == kind]
         passed = [check for check in own if check.passed]
         if passed:
             worst = min(passed, key=lambda check: check.p_value)
@@ -169,8 +171,8 @@ def _print_checks(found: "Audit") -> None:
     console = answers(soft_wrap=True)
     console.print(table)
     console.print(
-        f"[dim]Of checks that passed, the strangest of each kind; an honest run fails any with a "
-        f"chance of {found.false_alarm:g}.[/]"
+        "[dim]Checks that passed: the one with the least p-value of each kind. An honest run fails "
+        f"any check with a chance of {audit.false_alarm:g}.[/]"
     )
 
 

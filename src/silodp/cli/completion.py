@@ -13,38 +13,38 @@ Offer = Callable[[], list[str]]
 
 
 def methods() -> list[str]:
-    """Ours, those of installed packages, and warm starts."""
+    """Names of methods: built in, from installed packages, and warm starts."""
     announced = [point.name for point in entry_points(group=METHOD_GROUP)]
     return list(dict.fromkeys((*METHOD_NAMES, *announced, *WARM_STARTS)))
 
 
 def data_sets() -> list[str]:
-    """The data sets that have a name."""
+    """Names of the data sets."""
     return list(DATA_SETS)
 
 
 def models() -> list[str]:
-    """The models."""
+    """Names of the models."""
     return list(MODEL_NAMES)
 
 
 def figures() -> list[str]:
-    """The figures, and what else `silodp figure` takes for one."""
+    """Names of the figures, and the words `all` and `list`."""
     from silodp.figures.definition import names
 
     return [*sorted({*names(), "7"}), "all", "list"]
 
 
 def scales() -> list[str]:
-    """The scales of figures."""
+    """Names of the scales of figures."""
     from silodp.figures.definition import SCALES
 
     return list(SCALES)
 
 
 def run_option(name: str) -> Offer | None:
-    """What a run option takes, if that is one of a few words."""
-    known = {"method": methods, "data": data_sets, "model": models}
+    """What completes a run option: its choices or names; None if it takes anything."""
+    offers = {"method": methods, "data": data_sets, "model": models}
     if choices := OPTIONS[name].choices:
         return lambda: list(choices)
-    return known.get(name)
+    return offers.get(name)

@@ -1,4 +1,4 @@
-"""`silodp data`: which data sets there are, how to get them, what is in them or in one's own."""
+"""`silodp data`: lists and downloads data sets, and shows what is in them or in a user's own."""
 
 import typer
 

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 def list_sources(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Lists the data sets, and where their files lie."""
-    rows = [_row(source, places) for source, places in found_sources(data_dir)]
+    rows = [_row(source, places) for source, places in located_sources(data_dir)]
     if as_json:
         print_json(rows)
         return
     table = Table("name", "what")
     table.add_column("files", overflow="fold")  # a path that is cut short is of no use
-    for source, places in found_sources(data_dir):
+    for source, places in located_sources(data_dir):
         lines = "\n".join(map(safe, places_lines(source, places)))
         table.add_row(safe(source.name), safe(source.summary), lines)
     answers().print(table)
 
 
-def found_sources(
+def located_sources(
     data_dir: Path | None = None,
 ) -> "Iterator[tuple[DataSource, dict[DataFile, Path | None]]]":
-    """Each data set, with where its files are."""
+    """Each data set with the places of its files; None for a file that is not there."""
     from silodp.data.files import present
     from silodp.data.registry import SOURCES
 
@@ -61,10 +61,10 @@ def _row(source: "DataSource", places: "Mapping[DataFile, Path | None]") -> dict
 
 
 def places_lines(source: "DataSource", places: "Mapping[DataFile, Path | None]") -> list[str]:
-    """Where the files are or how they are had: one line for all that share it."""
+    """Says where files are or how to get them: one line per place."""
     if not places:
-        asks = f"on request (silodp data show {source.name})"
-        return [asks] if source.by_hand else ["needs none"]
+        note = f"on request (silodp data show {source.name})"
+        return [note] if source.by_hand else ["needs none"]
     lines: dict[str, list[str]] = {}
     for file, place in places.items():
         if place is not None:
@@ -74,10 +74,10 @@ def places_lines(source: "DataSource", places: "Mapping[DataFile, Path | None]")
         else:
             where = f"not here yet (silodp data get {source.name})"
         lines.setdefault(where, []).append(place.name if place and len(places) > 1 else file.name)
-    return [f"{_these(names)}: {where}" for where, names in lines.items()]
+    return [f"{_short_list(names)}: {where}" for where, names in lines.items()]
 
 
-def _these(names: list[str]) -> str:
+def _short_list(names: list[str]) -> str:
     return ", ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
 
 
@@ -112,15 +112,15 @@ def get(
         with _bars() as bar:
             download_members(archive, wanted, bar("downloading"), bar("unpacking"))
         for file in files:
-            _say(console, _fetched(file, destinations[file], archive.checksum is not None))
+            _say(console, _arrival(file, destinations[file], archive.checksum is not None))
     for file in missing:
         if isinstance(file.origin, str):
             with _bars() as bar:
                 download(file, destinations[file], bar(file.name))
-            _say(console, _fetched(file, destinations[file]))
-    closed = [file.name for file in missing if file.origin is None]
-    if closed:
-        raise _on_request(source, ", ".join(closed))
+            _say(console, _arrival(file, destinations[file]))
+    on_request = [file.name for file in missing if file.origin is None]
+    if on_request:
+        raise _on_request(source, ", ".join(on_request))
 
 
 def _say(console: "Console", sentence: str) -> None:
@@ -135,7 +135,7 @@ def _on_request(source: "DataSource", what: str) -> SilodpError:
 
 
 def _by_archive(files: "list[DataFile]") -> "dict[Archive, list[DataFile]]":
-    """The files that lie in archives, by archive."""
+    """Files that come in archives, by archive."""
     from silodp.data.files import Archive
 
     grouped: dict[Archive, list[DataFile]] = {}
@@ -148,45 +148,45 @@ def _by_archive(files: "list[DataFile]") -> "dict[Archive, list[DataFile]]":
 def _is_there(
     source: "DataSource", file: "DataFile", data_dir: Path | None, console: "Console"
 ) -> bool:
-    """Whether the file need not be fetched, and says so: it is in the folder asked for (none asked
-    for: anywhere), and nothing speaks against it.
+    """Whether the file need not be fetched, because it is in `data_dir` (or anywhere, if None) and
+    its checksum, if one is known, is right; says so if it is.
     """
     from silodp.data.files import download_path, has_checksum, has_content, present, present_in
 
     if data_dir is None:
-        there = present(source.name, file)
+        place = present(source.name, file)
     else:
-        there = present_in(source.name, file, data_dir.expanduser())
-    if there is None:
+        place = present_in(source.name, file, data_dir.expanduser())
+    if place is None:
         return False
-    if file.is_other_form(there):
-        _say(console, f"{file.name} is here as {there}, another form, which is not checked.")
+    if file.is_other_form(place):
+        _say(console, f"{file.name} is here as {place}, another form, which is not checked.")
         return True
-    if file.content is None and there.name != file.name:
-        _say(console, f"{file.name} is here as {there}, packed in another way, and not checked.")
+    if file.content is None and place.name != file.name:
+        _say(console, f"{file.name} is here as {place}, packed in another way, and not checked.")
         return True
     if file.checksum is None and file.content is None:
-        _say(console, f"{file.name} is already at {there}. {_unchecked(there)}")
+        _say(console, f"{file.name} is already at {place}. {_unchecked(place)}")
         return True
-    if there.name == file.name and file.checksum and has_checksum(there, file.checksum):
-        _say(console, f"{file.name} is already at {there}, and its checksum is right.")
+    if place.name == file.name and file.checksum and has_checksum(place, file.checksum):
+        _say(console, f"{file.name} is already at {place}, and its checksum is right.")
         return True
-    if file.content is not None and has_content(there, file.content):
+    if file.content is not None and has_content(place, file.content):
         _say(
             console,
-            f"{file.name} is here as {there}, packed in another way; the checksum of its content "
+            f"{file.name} is here as {place}, packed in another way; the checksum of its content "
             "is right.",
         )
         return True
-    if there != download_path(source.name, file.name, data_dir):
+    if place != download_path(source.name, file.name, data_dir):
         raise SilodpError(
-            f"{there} has a wrong checksum, and would be found before a new download: remove it "
+            f"{place} has a wrong checksum, and would be found before a new download: remove it "
             "first."
         )
     return False
 
 
-def _fetched(file: "DataFile", place: Path, archive_checked: bool = False) -> str:
+def _arrival(file: "DataFile", place: Path, archive_checked: bool = False) -> str:
     if file.checksum is not None:
         return f"{file.name} is now at {place}, and its checksum is right."
     if archive_checked:
@@ -203,7 +203,7 @@ def _unchecked(place: Path) -> str:
 
 @contextmanager
 def _bars() -> Iterator:
-    """Within, makes progress bars by name; on a terminal they are shown, and leave nothing."""
+    """Yields a function that makes a progress bar; a terminal shows them until the end."""
     console = notes()
     with Bars(
         TextColumn("{task.description}", markup=False),
@@ -216,7 +216,7 @@ def _bars() -> Iterator:
     ) as bars:
 
         def bar(name: str) -> "Progress":
-            task = bars.add_task(name, total=None, visible=False)  # until it has begun
+            task = bars.add_task(name, total=None, visible=False)  # until the download begins
             return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
         yield bar

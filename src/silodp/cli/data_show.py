@@ -33,7 +33,7 @@ NameOrPath = Annotated[
         autocompletion=completion.data_sets,
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Which draw of the split, as in a run of that seed.")]
+Seed = Annotated[int, typer.Option(help="Seed of the split, as in a run.")]
 
 SHOWS_RECORDS = (
     "The pictures show records and labels as they are: epsilon does not cover them, they are for "
@@ -49,7 +49,7 @@ def check(
     from silodp.data.registry import resolve
 
     options = _options(given)
-    with _telling("loading data"):
+    with _stage("loading data"):
         federation = resolve(name_or_path, options).load(seed, options)
     if as_json:
         print_json(describe(federation))
@@ -70,7 +70,7 @@ def show(
 ) -> None:
     """Shows what is known of a data set, what is in each silo, and pictures of it.
 
-    Where its files are not here yet, it shows what is known without them.
+    If its files are not here yet, shows what is known without them.
     """
     from silodp.base.files import check_writable
     from silodp.data.registry import resolve
@@ -79,13 +79,13 @@ def show(
     if not no_pictures:
         check_writable(folder)  # before the work, not after
     options = _options(given)
-    with _telling("reading"):
+    with _stage("reading"):
         source = resolve(name_or_path, options)
     console = answers(soft_wrap=True)
     if not as_json:
         _print_about(console, source)
     try:
-        with _telling("loading data"):
+        with _stage("loading data"):
             federation = source.load(seed, options)
     except SilodpError:
         if as_json:
@@ -115,22 +115,22 @@ def show(
 
 
 def _options(given: dict[str, Any]) -> "DataOptions":
-    """The data options, checked as those of a run are."""
+    """Checks the data options as a run does."""
     from silodp.runs.prepare import data_options
 
     return data_options(RunRequest(**given))
 
 
 @contextmanager
-def _telling(stage: str) -> Iterator[None]:
-    """Within, a terminal shows what takes so long."""
+def _stage(stage: str) -> Iterator[None]:
+    """Shows on a terminal what is being done."""
     with LiveProgress(notes()) as progress:
         progress.stage(stage)
         yield
 
 
 def _folder(name_or_path: str) -> Path:
-    """Where pictures go if nothing is said: a folder named after the data."""
+    """Default folder of the pictures, named after the data."""
     if name_or_path in DATA_SETS:
         return Path("runs/data") / name_or_path
     return Path("runs/data") / as_file_name(Path(os.path.abspath(name_or_path)).stem)
@@ -139,14 +139,14 @@ def _folder(name_or_path: str) -> Path:
 def _draw(federation: "Federation", folder: Path) -> list[Path]:
     from silodp.pictures.data_pictures import draw_contact_sheet, draw_heterogeneity, holds_images
 
-    with _telling("drawing"):
+    with _stage("drawing"):
         pictures = [draw_heterogeneity(federation, folder / "heterogeneity.png")]
         if holds_images(federation):
             pictures.append(draw_contact_sheet(federation, folder / "contact_sheet.png"))
     return pictures
 
 
-# --- what is known of a source before it is loaded
+# --- a source, before it is loaded
 
 
 def _about(source: "DataSource") -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _about(source: "DataSource") -> dict[str, Any]:
 
 
 def _origins(source: "DataSource") -> list[str]:
-    """The addresses that files are fetched from, each once."""
+    """The addresses that files are downloaded from, each once."""
     from silodp.data.files import Archive
 
     origins = (file.origin for file in source.files if file.origin is not None)
@@ -209,11 +209,11 @@ def _extent(least: int, most: int) -> str:
     return f"{least} to {most}" if least < most else f"{least}"
 
 
-# --- what is in a federation
+# --- a federation
 
 
 def describe(federation: "Federation") -> dict[str, Any]:
-    """A federation in plain values: what is in it, silo by silo."""
+    """Describes a federation in plain values, silo by silo."""
     from silodp.data.tasks import get_task
 
     task = get_task(federation.task)
@@ -240,7 +240,7 @@ def describe(federation: "Federation") -> dict[str, Any]:
 
 
 def _label_summary(federation: "Federation", records: "Records") -> dict[str, float]:
-    """Training labels: their range and mean, or how many there are of each class."""
+    """Range and mean of training labels, or the number of each class."""
     import numpy as np
 
     from silodp.data.tasks import get_task

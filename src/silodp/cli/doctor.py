@@ -23,26 +23,26 @@ _MARKS = {
 
 
 def doctor(
-    out: Annotated[Path, typer.Option(help="Folder that results are to go to.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for results.")] = Path("runs"),
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Looks at versions, cores, JAX, data and extras, and says what to do about what is missing.
 
-    Exit code 1 means that something is wrong that silodp needs. What is not here but only matters
-    to those who want it (an extra, a data set) is no fault.
+    Exit code 1 means that something silodp needs is wrong. What is optional (an extra, a data set)
+    may be missing.
     """
     with notes().status("Looking..."):
         findings = _look(out, data_dir)
     wrong = [finding for finding in findings if finding.state == "problem"]
     if as_json:
-        found = [finding._asdict() for finding in findings]
-        print_json({"sound": not wrong, "findings": found})
+        rows = [finding._asdict() for finding in findings]
+        print_json({"sound": not wrong, "findings": rows})
     else:
         _print(findings)
     for finding in wrong:
-        told = f"{finding.name}: {finding.found}. {finding.remedy}"
-        errors().print(f"[bold red]Wrong:[/] {safe(told)}")
+        problem = f"{finding.name}: {finding.found}. {finding.remedy}"
+        errors().print(f"[bold red]Wrong:[/] {safe(problem)}")
     if wrong:
         raise typer.Exit(NOT_SO)
 
@@ -53,7 +53,7 @@ def _look(results: Path, data_dir: Path | None) -> "list[Finding]":
     findings = [*doctor.check_packages(), *doctor.check_extras(), *doctor.check_machine()]
     findings += doctor.check_jax()
     if any(finding.state == "problem" for finding in findings):
-        # Reading data sets would fail for the same reasons, in less helpful words.
+        # Reading data sets would fail for the same reasons, with less helpful messages.
         return [*findings, *doctor.check_folders(results), *doctor.check_terminal()]
     findings += doctor.check_data(data_dir)
     return [*findings, *doctor.check_folders(results), *doctor.check_terminal()]
@@ -66,11 +66,11 @@ def _print(findings: "list[Finding]") -> None:
     table.add_column("found, and what to do", overflow="fold")
     for part, members in groupby(findings, key=lambda finding: finding.part):
         for number, finding in enumerate(members):
-            told = safe(finding.found)
+            cell = safe(finding.found)
             if finding.remedy:
-                told += f"\n[bold]{safe(finding.remedy)}[/]"
+                cell += f"\n[bold]{safe(finding.remedy)}[/]"
             first = part if number == 0 else ""
-            table.add_row(first, safe(finding.name), _MARKS[finding.state], told)
+            table.add_row(first, safe(finding.name), _MARKS[finding.state], cell)
         table.add_section()
     answers().print(table)
     if all(finding.state != "problem" for finding in findings):

@@ -1,4 +1,4 @@
-"""`silodp federation`: for whoever coordinates sites, and sees what they release, nothing else."""
+"""`silodp federation`: for the coordinator of sites, who sees what they release, nothing else."""
 
 import time
 from pathlib import Path
@@ -17,30 +17,32 @@ app = typer.Typer(
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's folder.")]
 Run = Annotated[
-    int, typer.Option("--run", help="2, 3, ... for a further run, which is charged anew.", min=1)
+    int, typer.Option("--run", help="2, 3, ... for a further run, which is charged again.", min=1)
 ]
 
 
 @app.command("init")
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FED.toml", help="What is agreed on.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FED.toml", help="The federation file that sites agree on.")
+    ],
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder to make; else named after the file.")
     ] = None,
 ) -> None:
-    """Makes the coordinator's folder, and for each site a kit to be handed over."""
+    """Makes the coordinator's folder, and a kit to hand over to each site."""
     from silodp.sites.federation_setup import set_up_federation
 
     console = answers(soft_wrap=True)
     with notes().status("Making certificates and kits..."):
-        made = set_up_federation(file, folder)
-    for kit in made.kits:
+        setup = set_up_federation(file, folder)
+    for kit in setup.kits:
         console.print(f"Kit: {safe(str(kit))}")
     console.print(
-        "Hand each site its kit by a way that nobody else reads: it holds the site's key. There: "
-        "silodp site init KIT."
+        "Hand each site its kit over a channel that nobody else reads: it holds the site's key. "
+        "There: silodp site init KIT."
     )
-    console.print(f"Next: silodp federation start {safe(str(made.folder))}")
+    console.print(f"Next: silodp federation start {safe(str(setup.folder))}")
 
 
 @app.command("start")
@@ -59,7 +61,7 @@ def start(folder: Folder) -> None:
 
 @app.command("stop")
 def stop_server(folder: Folder) -> None:
-    """Stops the server. Where jobs stand is kept: `submit` goes on with them."""
+    """Stops the server. The state of jobs is kept: `submit` goes on with them."""
     from silodp.sites.flare.processes import SERVER_PID, stop
 
     answers().print("Stopped." if stop(folder / SERVER_PID) else "It did not run.")
@@ -74,31 +76,31 @@ def submit(
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Trains, or goes on with what was interrupted; shows progress until the job is finished."""
+    """Trains, or goes on with an interrupted job; shows progress until the job is finished."""
     from silodp.sites.federation_setup import proposal_of_federation
     from silodp.sites.flare.submission import run_job
 
     proposal = proposal_of_federation(folder)
     job = proposal.job(run)
-    if_interrupted("Where the job stands is kept: the same command goes on with it.")
+    if_interrupted("The state of the job is kept: the same command goes on with it.")
     with Live(_table(None, proposal.sites, job), console=notes(True), transient=True) as live:
-        told = run_job(
+        progress = run_job(
             folder,
             job,
             proposal.sites,
             patience=wait,
-            report=lambda told: live.update(_table(told, proposal.sites, job)),
+            report=lambda progress: live.update(_table(progress, proposal.sites, job)),
             say=lambda words: live.console.print(safe(words)),
         )
     if as_json:
-        print_json(told)
+        print_json(progress)
     else:
-        answers(soft_wrap=True).print(_table(told, proposal.sites, job))
+        answers(soft_wrap=True).print(_table(progress, proposal.sites, job))
 
 
 @app.command("status")
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Shows whether the server runs, which sites are connected, and where jobs stand."""
+    """Shows whether the server runs, which sites are connected, and the state of jobs."""
     from silodp.sites.federation_setup import jobs_of, proposal_of_federation
     from silodp.sites.flare.jobs import registered
     from silodp.sites.flare.processes import SERVER_PID, is_running
@@ -111,16 +113,16 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
         print_json({"running": running, "connected": connected, "jobs": jobs})
         return
     console = answers(soft_wrap=True)
-    words = "running" if running else "not running"
+    state = "running" if running else "not running"
     missing = [site for site in proposal.sites if site not in connected]
-    console.print(f"{safe(proposal.name)}: the server is {words}.")
+    console.print(f"{safe(proposal.name)}: the server is {state}.")
     if running:
         console.print(
             f"Connected: {safe(', '.join(connected) or 'none')}. Missing: "
             f"{safe(', '.join(missing) or 'none')}."
         )
-    for told in jobs:
-        console.print(_table(told, proposal.sites, told["job"]))
+    for progress in jobs:
+        console.print(_table(progress, proposal.sites, progress["job"]))
 
 
 @app.command("watch")
@@ -130,23 +132,23 @@ def watch(folder: Folder, run: Run = 1) -> None:
 
     proposal = proposal_of_federation(folder)
     job = proposal.job(run)
-    told = progress_of(folder, job)
+    progress = progress_of(folder, job)
     if_interrupted("The job goes on without being watched.")
-    with Live(_table(told, proposal.sites, job), console=answers(True)) as live:
-        while not is_finished(told, len(proposal.sites)):
+    with Live(_table(progress, proposal.sites, job), console=answers(True)) as live:
+        while not is_finished(progress, len(proposal.sites)):
             time.sleep(0.5)
-            told = progress_of(folder, job)
-            live.update(_table(told, proposal.sites, job))
+            progress = progress_of(folder, job)
+            live.update(_table(progress, proposal.sites, job))
 
 
 @app.command("demo")
 def demo(
     sites: Annotated[int, typer.Option(help="How many sites.", min=2, max=12)] = 4,
-    out: Annotated[Path, typer.Option(help="Folder for all of it.")] = Path("runs/federation"),
+    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("runs/federation"),
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Does the whole on one machine: provisions, starts, trains, shows the table, and stops."""
+    """Runs a federation on one machine: sets it up, trains, shows the table, and stops it."""
     from silodp.models.metrics import get_metric
     from silodp.sites.demo import run_demo
 
@@ -156,7 +158,7 @@ def demo(
             sites,
             rounds,
             say=lambda words: live.console.print(safe(words)),
-            report=lambda told, names, job: live.update(_table(told, names, job)),
+            report=lambda progress, names, job: live.update(_table(progress, names, job)),
         )
     if as_json:
         print_json(rows)
@@ -173,27 +175,29 @@ def demo(
             f"{row['local']:.5f}",
             row["ledger"],
         )
-    shown = answers(soft_wrap=True)
-    shown.print(table)
-    shown.print(
+    console = answers(soft_wrap=True)
+    console.print(table)
+    console.print(
         "Each site has a model of its own. The errors were read in the sites' folders: the "
         "coordinator never learns them. local training: with the same budget, without the others."
     )
-    shown.print(f"All of it is in {safe(str(out))}")
+    console.print(f"All of it is in {safe(str(out))}")
 
 
-def _table(told: dict[str, Any] | None, sites: Any, job: str) -> Table:
+def _table(progress: dict[str, Any] | None, sites: Any, job: str) -> Table:
     title = f"Job {safe(job)}: waiting for sites"
-    if told is not None:
+    if progress is not None:
         pace = ""
-        if told["round"]:
-            pace = f", {told['seconds'] / told['round']:.2f} s a round"
-        title = f"{safe(told['method'])}: round {told['round']} of {told['rounds']}{pace}"
+        if progress["round"]:
+            pace = f", {progress['seconds'] / progress['round']:.2f} s per round"
+        title = (
+            f"{safe(progress['method'])}: round {progress['round']} of {progress['rounds']}{pace}"
+        )
     table = Table("site", "state", title=title)
     for site in sites:
-        words = "" if told is None else told["sites"].get(site, "")
-        if told is not None and site in told["finished"]:
+        words = "" if progress is None else progress["sites"].get(site, "")
+        if progress is not None and site in progress["finished"]:
             words = "finished"
-        metric = None if told is None else told["metrics"].get(site)
+        metric = None if progress is None else progress["metrics"].get(site)
         table.add_row(safe(site), safe(words) + ("" if metric is None else f" ({metric:.5f})"))
     return table

@@ -1,4 +1,4 @@
-"""`silodp figure`: figures of the paper, computed and drawn anew."""
+"""`silodp figure`: recomputes and redraws figures of the paper."""
 
 import csv
 import math
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silodp.figures.figure7 import Panel
-    from silodp.figures.make import Made
+    from silodp.figures.make import FigureOutput
 
 _COST_OF_TUNING = "7"
 _ACCOUNTANTS = ("rdp", "best")
 _MOST_COLUMNS = 10
 _WITHOUT = "without"
-_APART = ("panel", "mask_ratio", "epsilon", "finetune_fraction")  # what tells drawings apart
+_APART = ("panel", "mask_ratio", "epsilon", "finetune_fraction")  # columns that tell drawings apart
 
 
 def figure(
@@ -62,7 +62,7 @@ def figure(
     ray: OnRay = None,
     reuse: Reuse = None,
     trials: Annotated[int, typer.Option(help="Repetitions of each simulation (7).")] = 500,
-    seed: Annotated[int, typer.Option(help="Of the simulations (7).")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulations (7).")] = 0,
     closed_form: Annotated[
         bool, typer.Option("--closed-form", help="Curves by formula, not by simulation (7).")
     ] = False,
@@ -77,7 +77,7 @@ def figure(
 ) -> None:
     """Draws figures of the paper: trains what they show, and writes PNG, PDF and CSV.
 
-    After an interruption the same command goes on. `silodp figure list` tells what there is.
+    After an interruption the same command goes on. `silodp figure list` lists the figures.
     """
     figures = sorted({*names(), _COST_OF_TUNING}, key=_in_order)
     if name == "list":
@@ -101,8 +101,8 @@ def figure(
 
     if_interrupted(GOES_ON)
     chosen = figures if name == "all" else [name]
-    known = tables_in(reuse)
-    drawn: dict[str, list[dict[str, Any]]] = {}
+    tables = tables_in(reuse)
+    numbers: dict[str, list[dict[str, Any]]] = {}
     missing: dict[str, str] = {}
     for one in chosen:
         folder = Path("runs") if out is None else out
@@ -110,23 +110,23 @@ def figure(
             folder /= f"figure{one}" + ("" if one == _COST_OF_TUNING else f"-{scale}")
         check_writable(folder)  # before the work, not after
         if one == _COST_OF_TUNING:
-            drawn[one] = _figure7(folder, trials, closed_form, seed, accountant, as_json)
+            numbers[one] = _figure7(folder, trials, closed_form, seed, accountant, as_json)
         else:
-            made = _trained(one, scale, folder, overwrite, ray, known, as_json)
-            missing |= {f"figure {one}, {panel}": why for panel, why in made.missing.items()}
-            if made.files:
-                drawn[one] = made.numbers.to_dict(orient="records")
+            output = _train(one, scale, folder, overwrite, ray, tables, as_json)
+            missing |= {f"figure {one}, {panel}": why for panel, why in output.missing.items()}
+            if output.files:
+                numbers[one] = output.numbers.to_dict(orient="records")
             # Figures have runs in common: each is trained once.
-            known += sorted(path.parent for path in folder.glob(f"*/{TABLE_FILE}"))
-    if not drawn:
+            tables += sorted(path.parent for path in folder.glob(f"*/{TABLE_FILE}"))
+    if not numbers:
         raise DataMissingError(" ".join(dict.fromkeys(missing.values())))
     if as_json:
-        print_json(drawn if name == "all" else drawn[name])
+        print_json(numbers if name == "all" else numbers[name])
     if missing:
-        words = errors()
-        words.print("[yellow]Not drawn, because data are missing:[/]")
+        console = errors()
+        console.print("[yellow]Not drawn, because data are missing:[/]")
         for panel, remedy in missing.items():
-            words.print(f"  {safe(panel)}: {safe(remedy)}")
+            console.print(f"  {safe(panel)}: {safe(remedy)}")
 
 
 def _in_order(name: str) -> tuple[bool, str]:
@@ -134,7 +134,7 @@ def _in_order(name: str) -> tuple[bool, str]:
 
 
 def _about(name: str) -> dict[str, Any]:
-    """A figure in the list of them."""
+    """A row of the list of figures."""
     if name == _COST_OF_TUNING:
         title, paper = "What it costs in privacy to tune lambda", "Figure 7"
         return {"figure": name, "title": title, "data": ["drawn"], "paper": paper}
@@ -151,7 +151,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
     answers().print(table)
 
 
-def _trained(
+def _train(
     name: str,
     scale: str,
     folder: Path,
@@ -159,14 +159,14 @@ def _trained(
     ray: str | None,
     reuse: list[Path],
     as_json: bool,
-) -> "Made":
-    """Makes one figure; unless the answer is JSON, prints what came of it."""
+) -> "FigureOutput":
+    """Trains and draws one figure; prints its numbers unless `as_json`."""
     from silodp.figures.make import make_figure
 
     definition = load(name)
     with SweepProgress(notes()) as progress:
         progress.begin(f"figure {name}")
-        made = make_figure(
+        output = make_figure(
             definition,
             scale,
             folder,
@@ -175,14 +175,14 @@ def _trained(
             reuse=reuse,
             reporter=progress,
         )
-    if made.files and not as_json:
-        answers().print(_means(definition.title, made.numbers))
+    if output.files and not as_json:
+        answers().print(_means(definition.title, output.numbers))
         answers(soft_wrap=True).print(
-            f"{safe(definition.caption)}\n{made.runs} runs, {made.seconds:.0f} s of training. What "
-            "it cost to choose the best settings is not in epsilon.\nWritten to "
-            f"{', '.join(safe(str(file)) for file in made.files)}"
+            f"{safe(definition.caption)}\n{output.runs} runs, {output.seconds:.0f} s of training. "
+            "Epsilon does not include the cost of choosing the best settings.\nWritten to "
+            f"{', '.join(safe(str(file)) for file in output.files)}"
         )
-    return made
+    return output
 
 
 def _figure7(
@@ -193,7 +193,7 @@ def _figure7(
     accountant: str,
     as_json: bool,
 ) -> list[dict[str, Any]]:
-    """Makes the one figure that trains nothing, as `_trained` does; returns its numbers."""
+    """Draws figure 7, which trains nothing, and prints as `_train` does; returns its numbers."""
     from silodp.figures.figure7 import make_panels, write_csv
     from silodp.figures.figure7_picture import draw_figure7
 
@@ -211,7 +211,7 @@ def _figure7(
 
 
 def _summary(panels: "list[Panel]") -> Table:
-    """The best error of each curve, in thousandths, at which lambda, and whether tuning paid."""
+    """Table of each curve's best error in thousandths, its lambda, and whether tuning paid."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
     table.add_column("1000 x error", no_wrap=True)
     table.add_column("noise", justify="right", no_wrap=True)
@@ -253,16 +253,16 @@ def _reading(panels: "list[Panel]") -> str:
 
 
 def _means(title: str, numbers: "pd.DataFrame") -> Table:
-    """The means that are drawn, curves down and x across; of many x some, the last among them."""
+    """Table of the means drawn: a row per curve, a column per x (if many, a selection)."""
     apart = [name for name in _APART if _varies(numbers, name)]
     if bool((numbers["x"] == numbers["epsilon"]).to_numpy().all()):
         apart = [name for name in apart if name != "epsilon"]
     places = sorted(numbers["x"].dropna().unique().tolist())
     step = max(1, -(-len(places) // _MOST_COLUMNS))
-    shown = places[::-1][::step][::-1]
-    # Methods without what goes across (lambda, say) have one mean.
+    chosen = places[::-1][::step][::-1]
+    # Methods without the option on the x axis (such as lambda) have one mean.
     whole = [_WITHOUT] if bool(numbers["x"].isna().to_numpy().any()) else []
-    heads = [*whole, *(f"{x:g}" for x in shown)]
+    heads = [*whole, *(f"{x:g}" for x in chosen)]
     table = Table(*apart, "curve", *heads, title=title, box=box.SIMPLE_HEAD)
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     for x, mean, *key in zip(*(numbers[n] for n in ("x", "mean", *apart, "curve")), strict=True):

@@ -1,4 +1,4 @@
-"""What all commands share, new ones too: --quiet, --debug, --help, and how each of them ends."""
+"""What all commands share: --quiet, --debug, --help, and how they end."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ from silodp.cli.terminal import safe
 
 DONE, NOT_SO, REFUSED, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes: done; a check says no, or silodp has a bug; what was given is wrong;
-interrupted; nobody read to the end."""
+interrupted; the reader of the output went away."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -31,12 +31,12 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any):
         super().__init__(**attributes)
         for command in _all(self):
-            _part(command)
+            _split_help(command)
             command.params += _shared_options(command)
             _without_types(command.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """As any group's, but for types: typer adds options for completion late."""
+        """Parameters without types for flags: typer adds options for completion late."""
         return _without_types(super().get_params(ctx))
 
     def main(self, *args: Any, **more: Any) -> None:
@@ -45,15 +45,15 @@ class Commands(TyperGroup):
             try:
                 code = super().main(*args, **more | {"standalone_mode": False})
             except Exception as error:
-                code = _told(error)
+                code = _report(error)
         sys.exit(code or DONE)
 
     def invoke(self, ctx: Any) -> Any:
-        """As any group, but for ends that typer would put in its own words."""
+        """Invokes the command; words and codes of interruptions are silodp's, not typer's."""
         try:
-            done = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-            return done
+            return result
         except KeyboardInterrupt:
             _say_interrupted()
             raise typer.Exit(INTERRUPTED) from None
@@ -79,10 +79,10 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 # --- help of commands with many options: a first screen, and all of it
 
 
-def _part(command: Any) -> None:
-    """Hidden options are those that the first screen of help leaves out; Tab offers them, too.
+def _split_help(command: Any) -> None:
+    """Notes the hidden options, which the first screen of help leaves out, and unhides them.
 
-    Only commands that have some show their options in panels.
+    So Tab offers them, too. Commands without any show their options without panels.
     """
     command.left_out = [one for one in command.params if getattr(one, "hidden", False)]
     for one in command.params:
@@ -176,7 +176,7 @@ def _shared(
 
 
 def _shared_options(command: Any) -> list[Any]:
-    """As typer makes them of a function."""
+    """Makes the options of all commands for one of them."""
     carrier = typer.Typer(add_completion=False)
     carrier.command()(_shared)
     shared: list[Any] = list(typer.main.get_command(carrier).params)
@@ -192,8 +192,8 @@ def _shared_options(command: Any) -> list[Any]:
 # --- how commands end
 
 
-def _told(error: Exception) -> int:
-    """Says in one sentence why a command could not be done; returns the exit code."""
+def _report(error: Exception) -> int:
+    """Prints in one sentence why a command failed; returns the exit code."""
     if _is_help(error):
         return REFUSED
     if terminal.settings().debug:
@@ -205,7 +205,7 @@ def _told(error: Exception) -> int:
     if sentence is not None:
         terminal.errors().print(f"[bold red]Error:[/] {safe(sentence)}")
         return REFUSED
-    if interrupts.requested():  # some libraries make an error of their own of it
+    if interrupts.requested():  # some libraries turn it into an error of their own
         _say_interrupted()
         return INTERRUPTED
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
@@ -217,15 +217,15 @@ def _told(error: Exception) -> int:
 
 
 def _is_help(error: Exception) -> bool:
-    """Whether it only stands for "no arguments": the help is shown by then."""
+    """Whether the error only says that no arguments were given: help was shown instead."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
 def _sentence(error: Exception) -> str | None:
-    """What is wrong and what to do, if it is something that the user can mend."""
+    """What is wrong and what to do, if the user can fix it; else None."""
     if isinstance(error, SilodpError):
         return str(error)
-    if isinstance(error, typer.TyperException):  # of what was typed
+    if isinstance(error, typer.TyperException):  # an error in the command line
         place = getattr(getattr(error, "ctx", None), "command_path", "silodp")
         words = error.format_message()
         return f"{words}{'' if words.endswith(('.', '?')) else '.'} See {place} --help."
@@ -234,7 +234,7 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or str(error).startswith("RESOURCE_EXHAUSTED"):
         return "There is not enough memory: ask for less at once (--seeds, --batch-size, --silos)."
     if isinstance(error, OSError) and error.errno in _FULL:
-        return f"The disk is full ({error.filename or error.strerror}): make room, and go on."
+        return f"The disk is full ({error.filename or error.strerror}): free some space and go on."
     return None
 
 
@@ -244,7 +244,7 @@ def _say_interrupted() -> None:
 
 
 def _close_output() -> None:
-    """Whoever read has gone: what is left to say is dropped, here and when Python ends."""
+    """Drops further output, here and at the end of Python: its reader has gone."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:  # not a real file: nothing will be written there

@@ -1,4 +1,4 @@
-"""`silodp ledger`: what silos have spent and on what, what is left, and whether it is sound."""
+"""`silodp ledger`: what silos have spent and on what, what is left, whether all is intact."""
 
 import csv
 import io
@@ -52,7 +52,7 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         print_json({"silos": silos})
         return
     console = answers()
-    for ledger, told in zip(ledgers, silos, strict=True):
+    for ledger, history in zip(ledgers, silos, strict=True):
         table = Table(
             title=safe(f"{ledger.silo} ({ledger.relation}, per {ledger.unit})"),
             box=box.SIMPLE_HEAD,
@@ -65,7 +65,7 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         table.add_column("takes", justify="right")
         table.add_column("spent", justify="right")
         table.add_column("reserved", justify="right")
-        for entry, row in zip(ledger.entries, told["entries"], strict=True):
+        for entry, row in zip(ledger.entries, history["entries"], strict=True):
             table.add_row(
                 safe(entry.time[:19].replace("T", " ")),
                 safe(in_words(entry)),
@@ -75,10 +75,10 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
                 _share(row["reserved_share"]),
             )
         console.print(table)
-        if told["spent_epsilon"] is not None:
+        if history["spent_epsilon"] is not None:
             console.print(
                 f"Shares are of the lifetime allowance. All that was charged costs epsilon "
-                f"{told['spent_epsilon']:.4g}, however runs were chosen."
+                f"{history['spent_epsilon']:.4g}, however runs were chosen."
             )
         console.print(f"Head: {ledger.head} (entry {len(ledger.entries)})\n")
 
@@ -95,24 +95,26 @@ def verify(
     """Checks that no entry was changed, moved or taken out; ends with exit code 2 if one was."""
     paths = _paths(directory, silo)
     if head is not None and len(paths) > 1:
-        raise SilodpError(f"--head is the hash of one of {len(paths)} silos: say which by --silo.")
+        raise SilodpError(
+            f"--head is the hash of one of {len(paths)} silos: choose one with --silo."
+        )
     silos = [_verdict(path, silo, head) for path in paths]
-    wrong = [told["problem"] for told in silos if not told["intact"]]
+    wrong = [verdict["problem"] for verdict in silos if not verdict["intact"]]
     if as_json:
         print_json({"silos": silos})
     else:
         table = Table("silo", "chain", "entries", "head")
         table.columns[3].overflow = "fold"  # a hash that is cut short cannot be compared
-        for told in silos:
+        for verdict in silos:
             table.add_row(
-                safe(told["silo"] or told["file"]),
-                "intact" if told["intact"] else "[bold red]NOT INTACT[/]",
-                str(told["entries"] or ""),
-                told["head"] or "",
+                safe(verdict["silo"] or verdict["file"]),
+                "intact" if verdict["intact"] else "[bold red]NOT INTACT[/]",
+                str(verdict["entries"] or ""),
+                verdict["head"] or "",
             )
         answers().print(table)
     if wrong:
-        more = f" ({len(wrong) - 1} more ledgers are not sound either.)" if wrong[1:] else ""
+        more = f" ({len(wrong) - 1} more ledgers are not intact either.)" if wrong[1:] else ""
         raise SilodpError(wrong[0] + more)
 
 
@@ -154,8 +156,8 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     """Shows what each silo has spent and reserved, and what is left of its lifetime allowance.
 
     Shares of the lifetime add up. Epsilons do not: what was spent is the epsilon of all that was
-    charged, however runs were chosen. Beside the lifetime stands its delta; one more run is one
-    like the last: what it would take, and how many of them fit.
+    charged, however runs were chosen. The delta of a lifetime is in brackets. One more run is a run
+    like the last: its share, and how many such runs fit.
     """
     from silodp.privacy.ledger.account import standing
 
@@ -176,22 +178,22 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
         pad_edge=False,
     )
     table.columns[0].overflow = "fold"
-    for told in silos:
+    for row in silos:
         table.add_row(
-            safe(told["silo"]),
-            _share(told["spent_share"]),
-            _share(told["reserved_share"]),
-            _share(told["given_back_share"]),
-            _share(told["left_share"]),
-            _number(told["spent_epsilon"]),
-            _lifetime(told),
-            _again(told["same_again"]),
+            safe(row["silo"]),
+            _share(row["spent_share"]),
+            _share(row["reserved_share"]),
+            _share(row["given_back_share"]),
+            _share(row["left_share"]),
+            _number(row["spent_epsilon"]),
+            _lifetime(row),
+            _again(row["same_again"]),
         )
     console = answers()
     console.print(table)
-    for told in silos:
-        for note in standing_notes(told):
-            console.print(safe(f"{told['silo']}: {note}"), soft_wrap=True)
+    for row in silos:
+        for note in standing_notes(row):
+            console.print(safe(f"{row['silo']}: {note}"), soft_wrap=True)
 
 
 @app.command("close")
@@ -199,12 +201,12 @@ def close(
     directory: Directory,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as `ledger show` names it.")],
     silo: OneSilo = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever reads the ledger.")] = "abandoned",
+    reason: Annotated[str, typer.Option(help="Why; kept in the ledger.")] = "abandoned",
     as_json: AsJson = False,
 ) -> None:
-    """Closes a run that will not go on: what it never was charged for is given back.
+    """Closes a run that will not go on: what was reserved and never charged is given back.
 
-    From then on no further round of it can be answered, by whichever process.
+    From then on no process can answer a further round of it.
     """
     from silodp.privacy.ledger.charging import close_everywhere
 
@@ -227,19 +229,21 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copies ledgers while they are in use, each as it is at one moment, and checks the copies."""
-    from silodp.privacy.ledger.storage import backup as copied
+    from silodp.privacy.ledger.storage import backup as copy_ledger
 
-    told = []
+    copies = []
     with _progress("Copying", len(_paths(directory, silo))) as step:
         for path in _paths(directory, silo):
-            ledger = copied(path, out)
-            told.append({"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head})
+            ledger = copy_ledger(path, out)
+            copies.append(
+                {"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head}
+            )
             step()
     if as_json:
-        print_json({"silos": told, "folder": str(out)})
+        print_json({"silos": copies, "folder": str(out)})
         return
     answers(soft_wrap=True).print(
-        f"{len(told)} ledger{'s' * (len(told) > 1)} copied to {safe(str(out))}, and checked."
+        f"{len(copies)} ledger{'s' * (len(copies) > 1)} copied to {safe(str(out))}, and checked."
     )
 
 
@@ -247,11 +251,11 @@ def backup(
 def convert(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) -> None:
     """Converts ledgers of the first format, and says what they can still promise.
 
-    They added runs up as if all had been planned beforehand. What they hold counts in full; from
-    then on a filter decides, which holds however runs are chosen.
+    That format added runs up as if all had been planned beforehand. Its charges count in full; a
+    privacy filter decides on what follows, which holds however runs are chosen.
     """
     from silodp.privacy.ledger.account import account_of, remaining
-    from silodp.privacy.ledger.charging import convert as converted
+    from silodp.privacy.ledger.charging import convert as convert_ledger
     from silodp.privacy.ledger.storage import FORMAT
 
     old = [one for one in _ledgers(directory, silo) if account_of(one).format != FORMAT]
@@ -259,22 +263,22 @@ def convert(directory: Directory, silo: OneSilo = None, as_json: AsJson = False)
         raise SilodpError(f"No ledger in {directory} has an older format: leave them as they are.")
     silos = []
     for ledger in old:
-        converted(directory, ledger.silo)
-        told = remaining(directory, ledger.silo)
-        silos.append(told | {"promise": _promise_in_words(told)})
+        convert_ledger(directory, ledger.silo)
+        row = remaining(directory, ledger.silo)
+        silos.append(row | {"promise": _promise_in_words(row)})
     if as_json:
         print_json({"silos": silos})
         return
     console = answers(soft_wrap=True)
-    for told in silos:
-        console.print(f"{safe(told['silo'])} is converted. {safe(told['promise'])}")
+    for row in silos:
+        console.print(f"{safe(row['silo'])} is converted. {safe(row['promise'])}")
 
 
 @app.command("summary")
 def summary(
     directory: Directory,
     policies: Annotated[
-        Path, typer.Option(help="The silos' policies: those that allow it are summed up.")
+        Path, typer.Option(help="The silos' policies: silos whose policy allows it are summed up.")
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -292,7 +296,7 @@ def summary(
 def show_summary(
     ledgers: "Sequence[Ledger]", policies: "Sequence[Policy]", where: str, as_json: bool
 ) -> None:
-    """What was spent of those ledgers whose policies allow it to be told, without names."""
+    """Shows what was spent, without names, by the silos whose policies allow that."""
     from silodp.privacy.ledger.account import standing, summed_up
     from silodp.privacy.policy import LEDGER_SUMMARY
 
@@ -305,12 +309,12 @@ def show_summary(
         raise SilodpError(
             f"No policy in {where} allows a summary: add {LEDGER_SUMMARY!r} to its public list."
         )
-    told = summed_up([standing(ledger) for ledger in chosen])
+    totals = summed_up([standing(ledger) for ledger in chosen])
     if as_json:
-        print_json(told)
+        print_json(totals)
         return
     table = Table("lifetime", "delta", "counted per", "silos", "spent", "reserved", "left")
-    for row in told["lifetimes"]:
+    for row in totals["lifetimes"]:
         table.add_row(
             _number(row["lifetime_epsilon"]),
             _number(row["lifetime_delta"]),
@@ -325,9 +329,11 @@ def show_summary(
 def allow(
     directory: Directory,
     silo: Annotated[str, typer.Option("--silo", help="The silo, or the source of a site.")],
-    lifetime_epsilon: Annotated[float, typer.Option(help="For all runs together, from now on.")],
+    lifetime_epsilon: Annotated[
+        float, typer.Option(help="Epsilon for all runs together, from now on.")
+    ],
     lifetime_delta: Annotated[
-        float | None, typer.Option(help="Its delta; else that which it has.")
+        float | None, typer.Option(help="Its delta; else the current one.")
     ] = None,
 ) -> None:
     """Changes a lifetime allowance that several federations share; the change is an entry.
@@ -336,16 +342,17 @@ def allow(
     """
     from silodp.privacy.ledger.charging import allow as allow_from_now
 
-    told = allow_from_now(directory, silo, lifetime_epsilon, lifetime_delta)
+    allowance = allow_from_now(directory, silo, lifetime_epsilon, lifetime_delta)
     answers().print(
-        f"{safe(silo)} may spend epsilon {told.epsilon:g} at delta {told.delta:g} in its lifetime."
+        f"{safe(silo)} may spend epsilon {allowance.epsilon:g} at delta {allowance.delta:g} in its "
+        "lifetime."
     )
 
 
 def _paths(directory: Path, silo: str | None) -> list[Path]:
     if silo is None:
         return ledger_paths(directory)
-    ledger_paths(directory)  # a folder that is not there or not readable is told first
+    ledger_paths(directory)  # refuses a folder that is missing or unreadable
     if not exists(directory, silo):
         raise SilodpError(
             f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
@@ -359,23 +366,23 @@ def _ledgers(directory: Path, silo: str | None) -> list[Ledger]:
 
 
 def _verdict(path: Path, silo: str | None, head: str | None) -> dict[str, Any]:
-    """Whether the ledger is whole and understood; if not, why."""
+    """Whether the ledger is intact and can be read; if not, why."""
     from silodp.privacy.ledger.account import account_of
 
-    told: dict[str, Any] = {"silo": silo, "file": path.name, "entries": None, "head": None}
+    verdict: dict[str, Any] = {"silo": silo, "file": path.name, "entries": None, "head": None}
     try:
         ledger = read_path(path, silo)
-        told |= {"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head}
+        verdict |= {"silo": ledger.silo, "entries": len(ledger.entries), "head": ledger.head}
         account_of(ledger)
         if head is not None:
-            told["noted_at"] = check_head(ledger, head).seq
+            verdict["noted_at"] = check_head(ledger, head).seq
     except SilodpError as error:
-        return {**told, "intact": False, "problem": str(error)}
-    return {**told, "intact": True, "problem": None}
+        return {**verdict, "intact": False, "problem": str(error)}
+    return {**verdict, "intact": True, "problem": None}
 
 
 def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
-    """Each entry with what it takes, and what was spent and reserved by then.
+    """Each entry with its share of the lifetime, and what was spent and reserved by then.
 
     Shares are of the lifetime that was in force then.
     """
@@ -408,34 +415,34 @@ def _taken(costs: "Iterable[Cost]", of: "Lifetime") -> float:
     return sum(cost.taken(of) for cost in costs) / of.budget
 
 
-def _promise_in_words(told: dict[str, Any]) -> str:
+def _promise_in_words(row: dict[str, Any]) -> str:
     """What a converted ledger can still promise."""
-    if told["lifetime_epsilon"] is None:
+    if row["lifetime_epsilon"] is None:
         return "It has no lifetime allowance yet."
-    allowed = f"epsilon {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}"
-    if told["broken"]:
+    allowed = f"epsilon {row['lifetime_epsilon']:g} at delta {row['lifetime_delta']:g}"
+    if row["broken"]:
         return (
             f"Its lifetime of {allowed} is promised only if all its runs were planned beforehand; "
-            f"however they were chosen, it is epsilon {told['spent_epsilon']:.4g}. Nothing more "
+            f"however they were chosen, it is epsilon {row['spent_epsilon']:.4g}. Nothing more "
             "fits, unless the allowance is raised."
         )
     return (
-        f"Its lifetime of {allowed} holds however its runs were chosen: {told['spent_share']:.0%} "
-        f"of it is spent, {told['left_share']:.0%} is left."
+        f"Its lifetime of {allowed} holds however its runs were chosen: {row['spent_share']:.0%} "
+        f"of it is spent, {row['left_share']:.0%} is left."
     )
 
 
-def _lifetime(told: dict[str, Any]) -> str:
-    if told["lifetime_epsilon"] is None:
+def _lifetime(row: dict[str, Any]) -> str:
+    if row["lifetime_epsilon"] is None:
         return "not set yet"
-    epsilon, delta = told["lifetime_epsilon"], told["lifetime_delta"]
+    epsilon, delta = row["lifetime_epsilon"], row["lifetime_delta"]
     return f"{epsilon:g} ({delta:g})"
 
 
-def _again(told: dict[str, Any] | None) -> str:
-    if told is None or told["runs"] is None:
+def _again(run: dict[str, Any] | None) -> str:
+    if run is None or run["runs"] is None:
         return ""
-    return f"{_share(told['share'])}, {told['runs']} fit"
+    return f"{_share(run['share'])}, {run['runs']} fit"
 
 
 def _csv(entries: list[dict[str, Any]]) -> str:
@@ -464,7 +471,7 @@ def _range(ends: list[float]) -> str:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on the terminal; call what it gives after each part."""
+    """Shows a bar on the terminal; yields a function to call after each part."""
     console = notes()
     with Progress(
         TextColumn(what),

@@ -1,4 +1,4 @@
-"""`silodp methods`: what silos can learn together by."""
+"""`silodp methods`: the methods that silos can learn together with."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ def methods(as_json: AsJson = False) -> None:
     for name, point in announced().items():
         try:
             entries[name] = load(point)
-        except SilodpError as error:  # of others' making: it must not hide the rest
+        except SilodpError as error:  # an extension's error must not hide the other methods
             broken[name] = str(error)
     rows = [_about(name, entry) for name, entry in entries.items()]
     if as_json:
@@ -61,6 +61,6 @@ def _about(name: str, entry: "MethodEntry") -> dict[str, Any]:
 
 
 def _shortened(options: list[str]) -> list[str]:
-    """Those of the server as one."""
+    """Joins the options of the server optimiser into one entry."""
     own = [option for option in options if not option.startswith("--server")]
     return own + (["--server-..."] if len(own) < len(options) else [])

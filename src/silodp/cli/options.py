@@ -16,9 +16,9 @@ from silodp.config.option_values import option_name, option_value
 from silodp.config.options import DATA_OPTIONS, OPTIONS, tagged
 
 OUTPUT, GENERAL = "Output", "General"
-"""The panels of help texts that follow those of the run options."""
+"""Panels of help texts, shown after those of the run options."""
 
-# Of several commands. Every command has --quiet, --debug and --help besides: see `group`.
+# Options of several commands. Every command also has --quiet, --debug and --help: see `group`.
 AsJson = Annotated[
     bool,
     typer.Option(
@@ -40,7 +40,7 @@ SaveModels = Annotated[
     typer.Option("--save-models", help="Write the silos' models to --out.", rich_help_panel=OUTPUT),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Folder with data files, looked into first.")
+    Path | None, typer.Option("--data-dir", help="Folder with data files, searched first.")
 ]
 
 
@@ -48,33 +48,33 @@ class Given(dict[str, Any]):
     """The run options that were given.
 
     Attributes:
-      in_file: the names of those that stand in the --config file alone.
+      in_file: the names of options given in the --config file alone.
     """
 
     in_file: frozenset[str] = frozenset()
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds every run option to a command, and `--config`; it gets those given, as a dict.
+    """Adds every run option and `--config` to a command.
 
-    The command's first parameter is `given`.
+    The command's first parameter, `given`, gets the options that were given, as a dict.
     """
     return _with_config(command, OPTIONS)
 
 
 def takes_budget_options(command: Callable[..., None]) -> Callable[..., None]:
-    """As `takes_run_options`, with those alone that say which data, and what may be spent."""
+    """Adds `--config` and the run options on data and budgets, as `takes_run_options` does."""
     return _with_config(command, {"data", *DATA_OPTIONS, *tagged("advised")})
 
 
 def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the run options that say which data, and how; the command gets those given, as a dict.
+    """Adds the run options on data to a command.
 
-    The command's first parameter is `given`.
+    The command's first parameter, `given`, gets the options that were given, as a dict.
     """
 
     def wrapped(**kwargs: Any) -> None:
-        given, own = _parted(kwargs, DATA_OPTIONS)
+        given, own = _split(kwargs, DATA_OPTIONS)
         command(given, **own)
 
     return _with_parameters(wrapped, command, _parameters(DATA_OPTIONS))
@@ -83,37 +83,38 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
 def without_useless(
     given: Given, console: Console, method: str | None = None, uses: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The options without those of the --config file that would do nothing, which are told.
+    """Drops options of the --config file that would do nothing, with a note for each.
 
-    A file may be shared by runs of several methods. What was typed stays, and is refused.
+    A file may be shared by runs of several methods. A useless option that was typed stays, and is
+    refused later.
 
     Args:
-      given: what was given.
+      given: the options that were given.
       console: where notes go.
-      method: the one that is used if none is named.
-      uses: options that the command makes use of, whatever a run would do with them.
+      method: the method if none is named.
+      uses: options that the command uses even if a run would not.
     """
-    looked_at = [name for name in given.in_file if name not in uses]
-    if not looked_at:
+    candidates = [name for name in given.in_file if name not in uses]
+    if not candidates:
         return dict(given)
     from silodp.runs.requests import without_effect
 
     values = ({"method": method} if method else {}) | given
-    useless = without_effect(values, looked_at)
+    useless = without_effect(values, candidates)
     for reason in useless.values():
-        console.print(f"[yellow]Note:[/] Passed over in the --config file: {safe(reason)}")
+        console.print(f"[yellow]Note:[/] Ignored in the --config file: {safe(reason)}")
     return {name: value for name, value in given.items() if name not in useless}
 
 
 def _with_config(command: Callable[..., None], names: Collection[str]) -> Callable[..., None]:
-    """The command with the run options of these names, and `--config`."""
+    """Adds the run options of these names, and `--config`, to the command."""
     config = Annotated[
         Path | None,
         typer.Option(help="TOML file with the same options.", rich_help_panel=GENERAL),
     ]
 
     def wrapped(config: Path | None = None, **kwargs: Any) -> None:
-        typed, own = _parted(kwargs, names)
+        typed, own = _split(kwargs, names)
         in_file = read_config(config) if config else {}
         given = Given(in_file | typed)
         given.in_file = frozenset(in_file.keys() - typed.keys())
@@ -124,8 +125,8 @@ def _with_config(command: Callable[..., None], names: Collection[str]) -> Callab
     return _with_parameters(wrapped, command, _parameters(names), (config_option,))
 
 
-def _parted(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of these names that were given, and all that is not one of them."""
+def _split(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits arguments into the given options of these names and all others."""
     given = {name: kwargs.pop(name) for name in names}
     return {name: value for name, value in given.items() if value is not None}, kwargs
 
@@ -158,14 +159,14 @@ def _parameters(names: Collection[str]) -> tuple[inspect.Parameter, ...]:
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    shown = "" if option.default is None else f" (default: {option.default})"
-    # One name each: a second one for "no" would take the room of the help texts.
+    default = "" if option.default is None else f" (default: {option.default})"
+    # One flag each: a second one (--no-...) would leave less room for the help text.
     names = (option.flag,) if option.kind is bool else ()
     annotation = Annotated[
         option.kind | None,
         typer.Option(
             *names,
-            help=option.help + shown,
+            help=option.help + default,
             show_default=False,
             autocompletion=completion.run_option(option.name),
             rich_help_panel=option.group,

@@ -72,7 +72,7 @@ def plan(
 
 
 def print_plan(content: dict[str, Any]) -> None:
-    """The table of a plan, and what it takes for granted."""
+    """Prints the table of a plan, and its assumptions."""
     console = answers()
     rows = content["silos"]
     unit = "subjects" if rows[0]["unit"] == "subject" else "records"
@@ -119,24 +119,24 @@ def print_plan(content: dict[str, Any]) -> None:
 
 
 def _lifetimes(silos: list[dict[str, Any]]) -> str:
-    """What the run would take of lifetimes, and what they have."""
+    """What the run would take of the silos' lifetimes, and what is left of these."""
 
     def ends(name: str) -> str:
-        low, high = (f"{100 * end(told[name] for told in silos):.0f}" for end in (min, max))
+        low, high = (f"{100 * end(silo[name] for silo in silos):.0f}" for end in (min, max))
         return f"{low if low == high else f'{low} to {high}'} %"
 
-    told = (
+    sentence = (
         f"Of its lifetime, each silo has {ends('spent_share')} spent, {ends('reserved_share')} "
         f"reserved and {ends('left_share')} left; this run would reserve {ends('takes_share')}, be "
         "charged for it block by block, and give back what it does not use."
     )
-    alone = sum(one["alone"] for one in silos)
+    alone = sum(silo["alone"] for silo in silos)
     if alone:
-        told += (
+        sentence += (
             f" In {alone} of {len(silos)} silos it fits only by itself: nothing else will fit "
             "their lifetime after it."
         )
-    return told
+    return sentence
 
 
 def _number(value: float | str | None, digits: int) -> str:
@@ -146,7 +146,7 @@ def _number(value: float | str | None, digits: int) -> str:
 
 
 def _shares(rows: list[dict[str, Any]]) -> str:
-    """Of each kind of query the share, or its range over silos."""
+    """Share of epsilon by kind of query, or its range over silos."""
     by_query: dict[str, list[float]] = {}
     for query in (query for row in rows for query in row["queries"]):
         by_query.setdefault(query["query"], []).append(100 * (query["share"] or 0.0))

@@ -1,4 +1,4 @@
-"""`silodp predict`: a silo's own model, at work on new records."""
+"""`silodp predict`: applies a silo's own model to new records."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def predict(
 ) -> None:
     """Predicts with a silo's own model, as `silodp run --save-models` writes it.
 
-    If the table has the target column, says as well how good the predictions are.
+    If the table has the target column, also says how good the predictions are.
     """
     from silodp.data.tables.files import read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
@@ -43,59 +43,59 @@ def predict(
     loaded = load_model(model)
     frame = read_table(table, loaded.text_columns, fewest=1)
     try:
-        said = loaded.predict(frame)
-        score = loaded.score(frame, said)
+        predictions = loaded.predict(frame)
+        score = loaded.score(frame, predictions)
     except SilodpError as error:
         raise SilodpError(f"{table}: {error}") from None
-    content = _csv(loaded, said)
+    content = _csv(loaded, predictions)
     if out is not None:
         write_file(out, content)
     elif not as_json:
         typer.echo(content, nl=False)
     unused = unused_columns(loaded, list(frame.columns))
     if as_json:
-        print_json(_as_json(loaded, said, score, len(frame), unused))
+        print_json(_as_json(loaded, predictions, score, len(frame), unused))
         return
-    _say(loaded, said, score, len(frame), unused, out)
+    _say(loaded, predictions, score, len(frame), unused, out)
 
 
 def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
-    """Before the work: what is there is not lost by a slip."""
+    """Refuses, before the work, an --out that would lose a file by accident."""
     if any(out.exists() and one.exists() and out.samefile(one) for one in given):
-        raise SilodpError(f"{out} is what is to be read: choose another --out.")
+        raise SilodpError(f"{out} is an input of this command: choose another --out.")
     if out.is_dir():
         raise SilodpError(f"{out} is a folder: give --out the name of a file.")
     if out.exists() and not overwrite:
         raise SilodpError(f"{out} is there already: choose another --out, or give --overwrite.")
 
 
-def _csv(model: "PersonalModel", said: "Predictions") -> str:
-    """Rows are counted from 1, below the header of the table."""
+def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
+    """CSV text of predictions; rows are counted from 1, below the header of the table."""
     from silodp.base.text import in_cell, shown
 
     classes = model.about.preparation.target.classes
     header = ["row", "prediction"]
-    if said.probabilities is not None:
+    if predictions.probabilities is not None:
         header += [shown(f"probability of {name}", None) for name in classes]
     elif classes:
         header.append("margin")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    for place, (row, value) in enumerate(zip(said.rows, said.values, strict=True)):
+    for place, (row, value) in enumerate(zip(predictions.rows, predictions.values, strict=True)):
         cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
         more: Any = ()
-        if said.probabilities is not None:
-            more = said.probabilities[place]
+        if predictions.probabilities is not None:
+            more = predictions.probabilities[place]
         elif classes:
-            more = (float(said.outputs[place]),)
+            more = (float(predictions.outputs[place]),)
         writer.writerow([int(row) + 1, cell, *(f"{number:.9g}" for number in more)])
     return text.getvalue()
 
 
 def _as_json(
     model: "PersonalModel",
-    said: "Predictions",
+    predictions: "Predictions",
     score: "Score | None",
     rows: int,
     unused: list[str],
@@ -105,11 +105,13 @@ def _as_json(
         "silo": model.about.silo,
         "target": target.name,
         "classes": list(classes),
-        "rows": [int(row) + 1 for row in said.rows],
-        "predictions": said.values,
-        "probabilities": None if said.probabilities is None else said.probabilities.tolist(),
-        "outputs": said.outputs.tolist(),
-        "rows_left_out": rows - len(said.rows),
+        "rows": [int(row) + 1 for row in predictions.rows],
+        "predictions": predictions.values,
+        "probabilities": None
+        if predictions.probabilities is None
+        else predictions.probabilities.tolist(),
+        "outputs": predictions.outputs.tolist(),
+        "rows_left_out": rows - len(predictions.rows),
         "columns_not_used": unused,
         "test": None
         if score is None
@@ -124,25 +126,25 @@ def _as_json(
 
 def _say(
     model: "PersonalModel",
-    said: "Predictions",
+    predictions: "Predictions",
     score: "Score | None",
     rows: int,
     unused: list[str],
     out: Path | None,
 ) -> None:
-    """What a person wants to know beside the predictions."""
+    """Prints what a person wants to know beside the predictions."""
     console, target = notes(soft_wrap=True), model.about.preparation.target.name
     written = "" if out is None else f" written to {safe(str(out))}"
     console.print(
-        f"{len(said.rows)} predictions of {safe(repr(target))} by the model of silo "
+        f"{len(predictions.rows)} predictions of {safe(repr(target))} by the model of silo "
         f"{safe(repr(model.about.silo))}{written}"
     )
-    if left_out := rows - len(said.rows):
+    if left_out := rows - len(predictions.rows):
         console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
     if unused:
         shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
         console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")
     if score is not None:
-        of = "" if score.records == len(said.rows) else f" of {len(said.rows)}"
+        of = "" if score.records == len(predictions.rows) else f" of {len(predictions.rows)}"
         own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
         console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")

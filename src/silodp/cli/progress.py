@@ -1,4 +1,4 @@
-"""How runs and sweeps go, on the terminal."""
+"""Progress of runs and sweeps on the terminal."""
 
 import math
 from typing import Any, Self
@@ -18,7 +18,7 @@ from silodp.cli.terminal import safe
 
 
 class _Bar:
-    """A line that is gone in the end: what is done, how much of it, and the time left."""
+    """A line, removed at the end, that shows what is done, how much of it, and the time left."""
 
     def __init__(self, console: Console, **options: Any):
         self._progress = Progress(
@@ -45,24 +45,24 @@ class _Bar:
 
 
 class LiveProgress(_Bar, Reporter):
-    """Rounds, metric and time left."""
+    """Shows rounds, metric and time left."""
 
     def stage(self, name: str) -> None:
-        """A stage begins: a line of its own."""
+        """Begins a stage, with a line of its own."""
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(name, total=None, note="", left="")
 
     def calibrated(self, done: int, total: int) -> None:
-        """Silos whose noise is known."""
+        """Shows the number of silos whose noise is calibrated."""
         self._show(done, total, "silos")
 
     def counted(self, what: str, done: int, total: int) -> None:
-        """So many of anything are done."""
+        """Shows how many of anything are done."""
         self._show(done, total, what)
 
     def trained(self, done: int, total: int, metric: float) -> None:
-        """Rounds done, and the metric there."""
+        """Shows the rounds done and the latest metric."""
         shown = "" if math.isnan(metric) else f", test metric {metric:.5f}"
         self._show(done, total, f"rounds{shown}")
 
@@ -72,28 +72,28 @@ class LiveProgress(_Bar, Reporter):
 
 
 class SweepProgress(_Bar, Reporter):
-    """Runs done, time left, and what is being done now."""
+    """Shows runs done, time left, and what is being done now."""
 
     def __init__(self, console: Console):
-        # Chunks come in lumps: what was fast or slow just now tells little.
+        # Chunks of runs finish at once: the speed of the last seconds says little.
         super().__init__(console, speed_estimate_period=600)
         self._about = self._stage = ""
 
     def begin(self, name: str) -> None:
-        """Another sweep begins."""
+        """Begins another sweep."""
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(safe(name), total=None, note="", left="")
 
     def swept(self, done: float, total: int, current: str | None) -> None:
-        """Runs in the table, or nearly."""
+        """Shows the runs that are in the table, with fractions for those being trained."""
         if current is not None:
             self._about = current
         note = f"{math.floor(done)}/{total} runs, {safe(self._about)}{self._stage}"
         self._progress.update(self._task, completed=done, total=total, note=note, left="left")
 
     def stage(self, name: str) -> None:
-        """What is being done."""
+        """Shows what is being done."""
         self._stage = f": {name}"
-        known = self._progress.tasks[-1]
-        self.swept(known.completed, int(known.total or 0), None)
+        task = self._progress.tasks[-1]
+        self.swept(task.completed, int(task.total or 0), None)

@@ -12,19 +12,23 @@ from silodp.cli.terminal import answers, errors, notes, print_json, safe, say_wr
 _DEFAULT_FOLDER = Path("runs")
 Ledgers = Annotated[
     Path | None,
-    typer.Option("--ledger", help="Folder of silos' ledgers: what was spent and is left."),
+    typer.Option("--ledger", help="Folder of silos' ledgers: shows what was spent and is left."),
 ]
 
 
 def report(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN", help="Folders of runs or sweeps, or folders that hold such."),
+        typer.Argument(
+            metavar="RUN", help="Folders of runs or sweeps, or folders that contain them."
+        ),
     ] = None,
     ledger: Ledgers = None,
     silo: Annotated[str | None, typer.Option("--silo", help="Only this silo; else all.")] = None,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Of the page; else what it is about.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page; else the names of its data.")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +36,7 @@ def report(
 
     The page is one HTML file that needs no network: open it, print it, send it. Give one run, or
     several to compare (local training and FedAvg of the same data among them are what the others
-    are measured against), or a sweep. With --ledger it tells a data protection officer what was
+    are compared with), or a sweep. With --ledger it tells a data protection officer what was
     released, and what that could tell an attacker.
     """
     from silodp.report import write_report

@@ -47,7 +47,7 @@ def run(
         bool,
         typer.Option(
             "--baselines",
-            help="Train local and FedAvg too, into --out: a report says who gained.",
+            help="Also train local and FedAvg into --out: a report says who gained.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -77,19 +77,19 @@ def run(
     if as_json:
         print_json(result.as_json())
         return
-    beside = []
+    baseline_results = []
     if baselines and out is not None:
         from silodp.runs.baselines import baselines_of
 
-        beside = list(baselines_of(out).values())
-    print_results([*beside, result])
+        baseline_results = list(baselines_of(out).values())
+    print_results([*baseline_results, result])
     if out is not None:
         say_written(out)
         answers(soft_wrap=True).print(f"To look at it: silodp report {safe(shlex.quote(str(out)))}")
 
 
 def check_out(out: Path | None, save_models: bool) -> None:
-    """Before a training: whether its folder can do what is asked, and what to say if it ends."""
+    """Refuses options that need --out without it; notes how to go on after an interruption."""
     if save_models and out is None:
         raise SilodpError("--save-models needs a folder to write to: give --out.")
     if out is not None:
@@ -97,7 +97,7 @@ def check_out(out: Path | None, save_models: bool) -> None:
 
 
 def _draw(result: "Result", out: Path, overwrite: bool) -> None:
-    """The pictures of a run; those of an overwritten one go, drawn anew or not."""
+    """Draws the pictures of a run; removes those of an overwritten run first."""
     from silodp.pictures.learned_picture import PICTURES, draw_learned
     from silodp.pictures.pictures import draw_history
     from silodp.results.learned import is_summed_up
@@ -111,7 +111,7 @@ def _draw(result: "Result", out: Path, overwrite: bool) -> None:
 
 
 def print_results(results: "list[Result]") -> None:
-    """One row a result; below it, what was learned, and what epsilon does not cover."""
+    """Prints a row per result, then what was learned, and what epsilon does not cover."""
     from silodp.models.metrics import get_metric
     from silodp.privacy.plan import NOT_PRIVATE
     from silodp.results.learned import sentences
@@ -149,25 +149,25 @@ def print_results(results: "list[Result]") -> None:
 
 
 def describe(result: "Result") -> str:
-    """The method with the options that make it what it is."""
+    """Names the method with its options."""
     from silodp.methods import get_method
     from silodp.methods.entry import read_method_options
 
-    shown = []
+    words = []
     method = get_method(result.method)
     for name in method.option_names:
         value = result.options[name]
         if value != OPTIONS[name].unsaid:
             text = value if isinstance(value, str) else f"{value:g}"
-            shown.append(f"{_word(name)} {text}")
+            words.append(f"{_word(name)} {text}")
     if own := result.options.get("silo_lam"):
-        shown.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
-    given = read_method_options(result.options.get("method_options"))
-    shown += [f"{name} {value:g}" for name, value in given.items()]  # defaults only fill the table
+        words.append(f"silos' own {min(own.values()):g} to {max(own.values()):g}")
+    own_options = read_method_options(result.options.get("method_options"))
+    words += [f"{name} {value:g}" for name, value in own_options.items()]
     if result.tuning is not None:
         tuned = ", ".join(OPTIONS[name].word or name for name in result.tuning["grid"])
-        return f"{result.method}, {tuned} tuned (pivot: {', '.join(shown)})"
-    return f"{result.method} ({', '.join(shown)})" if shown else result.method
+        return f"{result.method}, {tuned} tuned (pivot: {', '.join(words)})"
+    return f"{result.method} ({', '.join(words)})" if words else result.method
 
 
 def _word(name: str) -> str:
@@ -181,7 +181,7 @@ def epsilon_text(result: "Result") -> str:
         return "none (not private)"
     low, high = min(spent), max(spent)
     text = f"{high:.3g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.3g} to {high:.3g}"
-    # That a run is an experiment is said below, once for all: it is no matter of this number.
+    # That a run is an experiment is printed below, once for all results.
     return f"{text} (not proven)" if result.unproven else text
 
 
@@ -198,8 +198,8 @@ def demo(
         folders = [out / result.method for result in reversed(results)]  # the best first
         page = write_report(folders, out / "report.html", overwrite=True)
     if as_json:
-        told = [result.as_json() for result in results]
-        print_json({"results": told, "picture": picture, "report": page})
+        rows = [result.as_json() for result in results]
+        print_json({"results": rows, "picture": picture, "report": page})
         return
     print_results(results)
     answers(soft_wrap=True).print(f"Picture: {safe(str(picture))}\nReport: {safe(str(page))}")

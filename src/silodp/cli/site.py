@@ -1,4 +1,4 @@
-"""`silodp site`: for the people who run a site. What is theirs stays with them."""
+"""`silodp site`: for the people who run a site. Its records, policy and ledger stay there."""
 
 import time
 from pathlib import Path
@@ -38,9 +38,9 @@ def init(
     data: Annotated[
         Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Or a database, as SQLAlchemy names it.")] = None,
+    url: Annotated[str | None, typer.Option(help="Or the SQLAlchemy URL of a database.")] = None,
     url_env: Annotated[
-        str | None, typer.Option(help="Environment variable with it, so that no file holds it.")
+        str | None, typer.Option(help="Environment variable that holds the URL, so no file does.")
     ] = None,
     query: Annotated[str | None, typer.Option(help="The SQL query that gives the table.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The site's budget for one job.")] = None,
@@ -48,10 +48,10 @@ def init(
         float | None, typer.Option(help="Chance with which the bound may fail.")
     ] = None,
     lifetime_epsilon: Annotated[
-        float | None, typer.Option(help="For all jobs together; else as for one.")
+        float | None, typer.Option(help="Epsilon for all jobs together; else that of one.")
     ] = None,
     lifetime_delta: Annotated[
-        float | None, typer.Option(help="Its delta; else as for one job.")
+        float | None, typer.Option(help="Delta for all jobs together; else that of one.")
     ] = None,
     relation: Annotated[
         Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
@@ -68,14 +68,16 @@ def init(
     ] = None,
     hide_noise: Annotated[
         bool,
-        typer.Option("--hide-noise", help="Do not tell how strong the site's noise is."),
+        typer.Option("--hide-noise", help="Do not disclose how strong the site's noise is."),
     ] = False,
     test_fraction: Annotated[
         float, typer.Option(help="Share of each silo's records kept for testing.")
     ] = 0.2,
     id_column: Annotated[
         str | None,
-        typer.Option(help="Column that names a record for good: its coin in the split goes by it."),
+        typer.Option(
+            help="Column with a lasting name of each record, which decides its side of the split."
+        ),
     ] = None,
     source: Annotated[
         str | None,
@@ -93,20 +95,24 @@ def init(
 ) -> None:
     """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
 
-    Nothing is sent. What is not given is asked for. What was spent on these records before, in
-    whichever federation, is found and said.
+    Nothing is sent. Options that are missing are asked for. Shows what was spent on these records
+    before, in any federation.
     """
     from silodp.privacy.policy import Policy
     from silodp.sites.site_data import data_at_site
     from silodp.sites.site_setup import set_up
     from silodp.sites.sources import ledgers_dir
 
-    given = {"path": data, "url": url, "url_env": url_env, "query": query}
-    given = {name: str(value) for name, value in given.items() if value is not None}
-    if not given:
-        given["path"] = _prompt("--data", "The site's table, a CSV or Parquet file", str, yes)
-    if "path" in given:
-        given["path"] = str(Path(given["path"]).expanduser().absolute())
+    source_options = {"path": data, "url": url, "url_env": url_env, "query": query}
+    source_options = {
+        name: str(value) for name, value in source_options.items() if value is not None
+    }
+    if not source_options:
+        source_options["path"] = _prompt(
+            "--data", "The site's table, a CSV or Parquet file", str, yes
+        )
+    if "path" in source_options:
+        source_options["path"] = str(Path(source_options["path"]).expanduser().absolute())
     where = "silodp site init"
     budget: dict[str, Any] = {
         "epsilon": epsilon,
@@ -123,7 +129,7 @@ def init(
     if records is not None:
         budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
     policy = Policy(**{name: value for name, value in budget.items() if value is not None})
-    records_at = data_at_site(where, Path.cwd(), given)
+    records_at = data_at_site(where, Path.cwd(), source_options)
     ledgers = ledgers_dir() if ledger is None else ledger.expanduser().absolute()
     claim = _claim(kit.stem, source, records_at, ledgers, yes)
     if claim is None:
@@ -143,8 +149,8 @@ def init(
         claim=claim,
     )
     answers(soft_wrap=True).print(
-        f"{safe(str(own))} is made. If what follows is refused, mend its site.toml, then: silodp "
-        f"site consent {safe(str(own))}"
+        f"{safe(str(own))} is made. If what follows is refused, correct its site.toml, then: "
+        f"silodp site consent {safe(str(own))}"
     )
     _ask(own, None, yes)
 
@@ -152,17 +158,17 @@ def init(
 def _claim(
     site: str, name: str | None, data: "DataAtSite", ledgers: Path, yes: bool
 ) -> "Claim | None":
-    """Which source the records are, hence which ledger is charged; None if that was declined."""
+    """The source of the records, hence the ledger to charge; None if the user declined it."""
     from silodp.sites import sources
 
     identity = sources.identity_of(site, data)
     known = sources.names_of(ledgers, identity)
-    given = name is not None
+    named = name is not None
     if name is None:
         name = _source_name(known, sources.suggested_name(data, identity), ledgers, yes)
     if name in known:
         _say_standing(name, ledgers, f"These records are source {name!r}")
-        if not (given or yes) and not typer.confirm("Are they?", default=True):
+        if not (named or yes) and not typer.confirm("Are they?", default=True):
             return None
         return sources.Claim(ledgers, name, identity)
     if known:
@@ -174,20 +180,20 @@ def _claim(
                 "say without --yes that these are other records."
             )
         _say_standing(known[0], ledgers, also)
-        asked = f"Are these other records, about other people, than {known[0]!r}?"
-        if not typer.confirm(asked, default=False):
+        question = f"Are these other records, about other people, than {known[0]!r}?"
+        if not typer.confirm(question, default=False):
             return None
         return sources.Claim(ledgers, name, identity, tuple(known))
     if sources.is_taken(ledgers, name):
         _say_standing(name, ledgers, f"The name {name!r} is that of a source which is known")
-        asked = "Is this the same source, moved or exported again? Both then share its ledger"
-        if not yes and not typer.confirm(f"{asked}."):
+        question = "Is this the same source, moved or exported again? Both then share its ledger"
+        if not yes and not typer.confirm(f"{question}."):
             return None
     return sources.Claim(ledgers, name, identity)
 
 
 def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> str:
-    """What the site calls its records: as before, or as it says now."""
+    """The site's name for its records: the known one, or one that it gives now."""
     from silodp.sites.sources import is_taken, known_sources
 
     if len(known) == 1:
@@ -211,24 +217,24 @@ def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> 
 
 
 def _say_standing(name: str, ledgers: Path, what: str) -> None:
-    """What was spent on a source, and what is left."""
+    """Prints what was spent on a source, and what is left."""
     from silodp.privacy.ledger.account import remaining
     from silodp.privacy.ledger.storage import exists, ledger_path
 
     spent = "nothing is spent yet"
     if exists(ledgers, name):
-        told = remaining(ledgers, name)
-        spent = f"epsilon {told['spent_epsilon']:.4g} is spent"
-        if told["lifetime_epsilon"] is not None:
-            spent += f" of {told['lifetime_epsilon']:g} at delta {told['lifetime_delta']:g}: "
-            spent += f"{told['left_share']:.0%} of the lifetime is left, "
-            spent += f"{told['reserved_share']:.0%} is reserved"
+        row = remaining(ledgers, name)
+        spent = f"epsilon {row['spent_epsilon']:.4g} is spent"
+        if row["lifetime_epsilon"] is not None:
+            spent += f" of {row['lifetime_epsilon']:g} at delta {row['lifetime_delta']:g}: "
+            spent += f"{row['left_share']:.0%} of the lifetime is left, "
+            spent += f"{row['reserved_share']:.0%} is reserved"
     where = safe(str(ledger_path(ledgers, name)))
     answers(soft_wrap=True).print(f"{safe(what)} ({where}): {spent}.")
 
 
 def _prompt(flag: str, words: str, kind: type, yes: bool, usual: Any = None) -> Any:
-    """What is missing, asked for; a script is told to give it."""
+    """Asks for a missing option; with --yes, refuses instead."""
     if yes:
         raise SilodpError(f"{flag} is missing: give it.")
     return typer.prompt(words, type=kind, default=usual)
@@ -242,9 +248,9 @@ def consent(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Shows what does not fit a proposal's schema and what it would spend, and asks for consent.
+    """Shows what does not fit a proposal's schema and what it would cost, and asks for consent.
 
-    This is the time to look: once consent is given, no record is refused any more.
+    This is the time to look: after consent, no record is refused any more.
     """
     _ask(folder, proposal, yes)
 
@@ -264,7 +270,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     claim = claim_of(config)
     console = answers(soft_wrap=True)
     with notes().status("Reading the records and working out the plan..."):
-        looked = look_at(config.site, config.data, proposal.schema)
+        inspection = look_at(config.site, config.data, proposal.schema)
         prepared = plan_of(config, proposal)
         check_parts(prepared.federations[0])
         ledgers = ledgers_at_site(config, prepared)
@@ -282,25 +288,25 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     console.print(
         f"{safe(proposal.name)}: {len(proposal.sites)} sites, method "
         f"{safe(spec.request.method)}, model {safe(spec.model_name)}. Of "
-        f"{looked.rows} rows, {len(silo.train)} are for training and "
+        f"{inspection.rows} rows, {len(silo.train)} are for training and "
         f"{len(silo.test)} for testing. Nothing was sent."
     )
-    _print_findings(looked)
+    _print_findings(inspection)
     print_plan(plain(content))
     if ledgers is not None:
-        plan, told = prepared.plans[0][0], standing(config)
-        lifetime, delta = told["lifetime"], told["lifetime_delta"]
+        plan, account = prepared.plans[0][0], standing(config)
+        lifetime, delta = account["lifetime"], account["lifetime_delta"]
         whose = "" if config.source is None else f" of source {safe(repr(config.source))}"
         console.print(
             f"This would spend epsilon {plan.epsilon:.4g} at delta {plan.delta:g}: all of it is "
             "reserved when the site joins, charged block by block as rounds are answered, and what "
             f"is never answered is given back. Of a lifetime allowance{whose} of {lifetime:g} at "
-            f"delta {delta:g}, epsilon {told['spent']:.4g} is spent so far, "
-            f"{told['reserved_share']:.0%} is reserved and {told['left_share']:.0%} is left."
+            f"delta {delta:g}, epsilon {account['spent']:.4g} is spent so far, "
+            f"{account['reserved_share']:.0%} is reserved and {account['left_share']:.0%} is left."
         )
         if (lifetime, delta) != config.policy.lifetime:
             console.print(
-                "Its ledger holds a stricter allowance than site.toml does, and that counts: "
+                "Its ledger holds a stricter allowance than site.toml, which takes precedence: "
                 f"silodp ledger allow {safe(str(config.ledger))} changes it."
             )
     else:
@@ -317,22 +323,24 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
 
 
-def _print_findings(looked: "Looked") -> None:
-    """What is odd about the records: nothing of it is refused later, so that it is said now."""
+def _print_findings(inspection: "Looked") -> None:
+    """Prints what is odd about the records now, because none is refused later."""
     console = answers(soft_wrap=True)
-    if not looked.findings:
+    if not inspection.findings:
         console.print("Every value fits the schema.")
         return
-    title = f"What does not fit the schema (of {looked.rows} rows, {looked.usable} are used)"
+    title = (
+        f"What does not fit the schema (of {inspection.rows} rows, {inspection.usable} are used)"
+    )
     table = Table("column", "what", "rows", "counts as", "remedy", title=title)
-    for one in looked.findings:
+    for one in inspection.findings:
         table.add_row(
             safe(one.column), safe(one.what), str(one.rows), safe(one.counts_as), safe(one.remedy)
         )
     console.print(table)
     console.print(
         "This is for the site alone: the coordinator is not told, and no record will be refused "
-        "because of it. Mend the records before consenting if it is not as it should be."
+        "because of it. If something is wrong, correct the records before you consent."
     )
 
 
@@ -344,10 +352,10 @@ def start(folder: Folder) -> None:
 
     site = read_site(folder).site
     with notes().status(f"Connecting {safe(site)} to the coordinator..."):
-        let_in = start_site(folder)
-    said = "is connected" if let_in else "runs, but has not reached the coordinator yet"
+        connected = start_site(folder)
+    state = "is connected" if connected else "runs, but has not reached the coordinator yet"
     answers(soft_wrap=True).print(
-        f"Site {safe(site)} {said}. See: silodp site status {safe(str(folder))}"
+        f"Site {safe(site)} {state}. See: silodp site status {safe(str(folder))}"
     )
 
 
@@ -380,18 +388,24 @@ def status(
             live.update(_status_table(site_status(folder)))
 
 
-def _status_table(told: dict[str, Any]) -> Table:
-    running = "connected" if told["connected"] else "running" if told["running"] else "not running"
-    title = f"{safe(told['site'])}: {running}; spent {told['spent']:.4g} of epsilon "
-    title += f"{told['lifetime']:g} ({_shares(told)})"
-    again = told["same_again"]
-    if again is not None and again["runs"] is not None and told["given_to"] is None:
+def _status_table(standing: dict[str, Any]) -> Table:
+    running = (
+        "connected"
+        if standing["connected"]
+        else "running"
+        if standing["running"]
+        else "not running"
+    )
+    title = f"{safe(standing['site'])}: {running}; spent {standing['spent']:.4g} of epsilon "
+    title += f"{standing['lifetime']:g} ({_shares(standing)})"
+    again = standing["same_again"]
+    if again is not None and again["runs"] is not None and standing["given_to"] is None:
         title += f"; one more job like the last takes {again['share']:.0%}, {again['runs']} fit"
-    whose = "" if told["source"] is None else f"source {safe(told['source'])}, "
-    caption = f"{whose}ledger {safe(told['ledger'])}"
+    whose = "" if standing["source"] is None else f"source {safe(standing['source'])}, "
+    caption = f"{whose}ledger {safe(standing['ledger'])}"
     columns = ("job", "method", "round", "answered", "charged", "state")
     table = Table(*columns, title=title, caption=caption)
-    for job in told["jobs"]:
+    for job in standing["jobs"]:
         table.add_row(
             safe(job["job"]),
             safe(job["method"]),
@@ -403,13 +417,14 @@ def _status_table(told: dict[str, Any]) -> Table:
     return table
 
 
-def _shares(told: dict[str, Any]) -> str:
-    """What the site's lifetime went into."""
-    if told["given_to"] is not None:  # shares of the filter say nothing then
-        return f"the lifetime is given to job {safe(told['given_to'])} alone: nothing else fits"
+def _shares(standing: dict[str, Any]) -> str:
+    """Shares of the site's lifetime that are spent, reserved, given back and left."""
+    if standing["given_to"] is not None:  # the filter's shares mean nothing then
+        return f"the lifetime is given to job {safe(standing['given_to'])} alone: nothing else fits"
     return (
-        f"{told['spent_share']:.0%} of the lifetime is spent, {told['reserved_share']:.0%} "
-        f"reserved, {told['given_back_share']:.0%} was given back, {told['left_share']:.0%} is left"
+        f"{standing['spent_share']:.0%} of the lifetime is spent, {standing['reserved_share']:.0%} "
+        f"reserved, {standing['given_back_share']:.0%} was given back, "
+        f"{standing['left_share']:.0%} is left"
     )
 
 
@@ -418,7 +433,7 @@ def ledger(
     folder: Folder,
     summary: Annotated[
         bool,
-        typer.Option("--summary", help="What was spent, without names: to hand on, if allowed."),
+        typer.Option("--summary", help="Only totals, without names: to hand on, if allowed."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -443,15 +458,15 @@ def models(folder: Folder, as_json: AsJson = False) -> None:
     """Lists the site's own models and how good each is on its own test records."""
     from silodp.sites.site_setup import site_models
 
-    found = site_models(folder)
+    rows = site_models(folder)
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
-    if not found:
+    if not rows:
         raise SilodpError(f"{folder} has no model yet: they come when a job is finished.")
     table = Table("job", "method", "metric", "test", "epsilon", "took part in", "model")
     table.columns[6].overflow = "fold"
-    for one in found:
+    for one in rows:
         epsilon, test = one["epsilon"], one["test"]
         table.add_row(
             safe(one["job"]),

@@ -21,7 +21,9 @@ GOES_ON = "What is finished is kept: the same command goes on from there."
 
 OnRay = Annotated[
     str | None,
-    typer.Option("--ray", help="Ray cluster to do the work: host:port, ray://host:port or auto."),
+    typer.Option(
+        "--ray", help="Ray cluster that does the work: host:port, ray://host:port or auto."
+    ),
 ]
 Reuse = Annotated[
     list[Path] | None,
@@ -30,7 +32,7 @@ Reuse = Annotated[
 
 
 def tables_in(reuse: list[Path] | None) -> list[Path]:
-    """All tables in the folders that were given."""
+    """All tables in these folders and below."""
     from silodp.sweeps.known import tables_below
 
     return [table for folder in reuse or [] for table in tables_below(folder)]
@@ -63,13 +65,13 @@ def sweep(
             "--parquet needs pyarrow: install it with `pip install 'silodp[parquet]'`, or leave it "
             "out: results.csv holds the same."
         )
-    asked = read_sweep(file)
+    request = read_sweep(file)
     folder = Path("runs") / file.stem if out is None else out
     if_interrupted(GOES_ON)
     with SweepProgress(notes()) as progress:
         progress.begin(file.stem)
         table = run_sweep(
-            asked,
+            request,
             folder,
             overwrite=overwrite,
             ray=ray,
@@ -83,11 +85,11 @@ def sweep(
         print_json(best)
         return
     print_best(best, table)
-    answers(soft_wrap=True).print(f"{asked.runs} runs in {safe(str(folder))}")
+    answers(soft_wrap=True).print(f"{request.runs} runs in {safe(str(folder))}")
 
 
 def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
-    """The best setting of each method, by what the sweep spans; and what epsilon leaves out."""
+    """Prints each method's best setting by the other options, and what epsilon leaves out."""
     from silodp.models.metrics import get_metric
     from silodp.sweeps.best import TUNED, TUNING_NOTE
     from silodp.sweeps.settings import options_of
@@ -98,25 +100,25 @@ def print_best(best: list[dict[str, Any]], table: "pd.DataFrame") -> None:
     tuned = [name for name in options if name in varies and name in TUNED]
     for name in dict.fromkeys(row["metric"] for row in best):
         metric = get_metric(name)
-        shown = Table(*apart, "method", metric.heading, "best of", *tuned, box=box.SIMPLE_HEAD)
+        best_table = Table(*apart, "method", metric.heading, "best of", *tuned, box=box.SIMPLE_HEAD)
         for row in (row for row in best if row["metric"] == name):
             diverged = f", {row['diverged']} diverged" if row["diverged"] else ""
-            shown.add_row(
+            best_table.add_row(
                 *(_text(row[name]) for name in apart),
                 safe(row["method"]),
                 _mean(row, metric.digits),
                 f"{row['tried']}{diverged}",
                 *(_text(row[name]) for name in tuned),
             )
-        answers().print(shown)
-    words = answers(soft_wrap=True)
-    words.print("± is one standard error over seeds.")
+        answers().print(best_table)
+    console = answers(soft_wrap=True)
+    console.print("± is one standard error over seeds.")
     if any(row["tried"] > 1 for row in best):
-        words.print(f"[yellow]Note:[/] {TUNING_NOTE}.")
+        console.print(f"[yellow]Note:[/] {TUNING_NOTE}.")
     if any(not row["proven"] and row["epsilon_spent"] < math.inf for row in best):
-        words.print(
+        console.print(
             "[yellow]Epsilon is not proven[/] for some of them: noise comes from a seed (an "
-            "experiment), or for reasons that silodp run tells."
+            "experiment), or for reasons that silodp run gives."
         )
 
 

@@ -1,7 +1,7 @@
-"""What reaches the terminal: answers, notes, errors; and how text of others gets there.
+"""Output to the terminal: answers, notes and errors, with text of others made safe.
 
 Answers go to standard output, everything else to standard error, so that a script can read one and
-a person the other. Every command talks through the consoles made here.
+a person the other. Every command writes to the consoles made here.
 """
 
 import json
@@ -19,12 +19,12 @@ from silodp.base.text import shown
 
 @dataclass
 class Settings:
-    """How the command at hand is to talk.
+    """How the current command writes.
 
     Attributes:
       quiet: no answers but JSON, and no notes.
-      debug: errors come with where in the program they arose.
-      if_interrupted: a sentence for after Ctrl-C: how to go on.
+      debug: errors show where in the program they arose.
+      if_interrupted: a sentence shown after Ctrl-C: how to go on.
     """
 
     quiet: bool = False
@@ -36,13 +36,13 @@ _settings = Settings()
 
 
 def settings() -> Settings:
-    """Those of the command at hand."""
+    """The settings of the current command."""
     return _settings
 
 
 @contextmanager
 def one_command() -> Iterator[None]:
-    """For as long as a command runs: how it talks is its own, and the next one's begins anew."""
+    """Gives a command settings of its own while it runs."""
     global _settings
     before, _settings = _settings, Settings()
     try:
@@ -52,7 +52,7 @@ def one_command() -> Iterator[None]:
 
 
 def if_interrupted(sentence: str) -> None:
-    """What to tell if the user stops the command from here on: how it can be gone on with."""
+    """Sets what is shown if the user stops the command from here on: how to go on."""
     _settings.if_interrupted = sentence
 
 
@@ -62,24 +62,24 @@ class _Console(Console):
 
 
 def answers(soft_wrap: bool = False) -> Console:
-    """For what was asked for, in words and tables; says nothing with --quiet."""
+    """The console for answers, in words and tables; silent with --quiet."""
     return _Console(quiet=_settings.quiet, soft_wrap=soft_wrap, highlight=False, emoji=False)
 
 
 def notes(soft_wrap: bool = False) -> Console:
-    """For progress, warnings and remarks; says nothing with --quiet."""
+    """The console for progress, warnings and remarks; silent with --quiet."""
     return _Console(
         stderr=True, quiet=_settings.quiet, soft_wrap=soft_wrap, highlight=False, emoji=False
     )
 
 
 def errors() -> Console:
-    """For what must be said."""
+    """The console for errors, which --quiet does not silence."""
     return _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 def print_json(content: Any) -> None:
-    """The answer for a script: one document on standard output."""
+    """Prints the answer for a script: one JSON document on standard output."""
     import typer
 
     from silodp.base.values import plain
@@ -88,10 +88,10 @@ def print_json(content: Any) -> None:
 
 
 def say_written(out: Path) -> None:
-    """Where the files of an answer are."""
+    """Prints where the files of an answer are."""
     answers(soft_wrap=True).print(f"Written to {safe(str(out))}")
 
 
 def safe(text: str) -> str:
-    """For a console that takes markup: neither markup nor control characters in it do anything."""
+    """Escapes markup and control characters for a console that takes markup."""
     return escape(shown(text, None))

@@ -28,44 +28,47 @@ _ROWS = {
     "privacy_gap_fedavg": "privacy cost, FedAvg",
 }
 _ONE, _LIST = "<number>", "<numbers>"
-# Rows that are shown, of a table of so many silos.
+# Most silos with a row of their own in the table.
 _MOST_ROWS = 30
 
 
 def theory(
     silos: Annotated[
         str | None,
-        typer.Option(metavar=_ONE, help="K: how many; 20, or as many as values are listed."),
+        typer.Option(
+            metavar=_ONE, help="K: number of silos; else as many as values are listed, or 20."
+        ),
     ] = None,
     records: Annotated[
-        str, typer.Option(metavar=_LIST, help="n: of each silo; one number, or one a silo.")
+        str, typer.Option(metavar=_LIST, help="n: records of a silo; one number, or one per silo.")
     ] = "200",
     sigma: Annotated[
         str,
         typer.Option(
-            metavar=_LIST, help="Of records around their silo's centre; one, or one a silo."
+            metavar=_LIST,
+            help="Spread of records within a silo; one, or one per silo.",
         ),
     ] = "0.4",
     tau: Annotated[
-        str, typer.Option(metavar=_ONE, help="Of the silos' centres: heterogeneity.")
+        str, typer.Option(metavar=_ONE, help="Spread of the silos' centres: heterogeneity.")
     ] = "0.08",
     epsilon: Annotated[
-        str, typer.Option(metavar=_LIST, help="Budget; one, or one a silo; inf: not private.")
+        str, typer.Option(metavar=_LIST, help="Budget; one, or one per silo; inf: not private.")
     ] = "0.25",
-    delta: Annotated[str, typer.Option(metavar=_ONE, help="Of all silos.")] = "1e-5",
+    delta: Annotated[str, typer.Option(metavar=_ONE, help="Delta of all silos.")] = "1e-5",
     clip: Annotated[
         str, typer.Option(metavar=_ONE, help="c: records are clipped to [-c, c].")
     ] = "1",
     trials: Annotated[
-        int, typer.Option(help="Of the simulation; 0 for the closed forms alone.")
+        int, typer.Option(help="Trials of the simulation; 0 for the closed forms alone.")
     ] = 500,
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for theory.json and theory.png.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Shows the best lambda for mean estimation, and what it gains, by formula and by simulation.
 
-    Lists such as --records 50,200,800 --epsilon 0.25,1,4 give silos numbers of their own.
+    Lists such as --records 50,200,800 --epsilon 0.25,1,4 give each silo its own numbers.
     """
     from silodp.base.files import check_writable, write_file
     from silodp.base.values import plain
@@ -103,7 +106,7 @@ def theory(
 
 
 def check_trials(trials: int, seed: int, least: int) -> None:
-    """Refuses numbers of trials that have no standard error, and seeds that are none."""
+    """Refuses numbers of trials without a standard error, and negative seeds."""
     if trials < 0 or trials == 1 or trials < least:
         also = "" if least else ", or 0 for the closed forms alone"
         raise SilodpError(f"--trials is {trials}: give 2 or more{also}.")
@@ -112,7 +115,7 @@ def check_trials(trials: int, seed: int, least: int) -> None:
 
 
 def _number(name: str, text: str) -> float:
-    # Read here and not by typer: whatever is given is refused in one sentence, and lists are taken.
+    # Read here and not by typer: errors are one sentence, and lists are possible.
     try:
         return float(text)
     except ValueError:
@@ -151,14 +154,14 @@ def _overview(content: dict[str, Any]) -> Table:
     for key, label in _ROWS.items():
         cells = []
         for _, closed, measured in views:
-            cells.append(_shown(closed.get(key)))
-            cells += [_shown(measured.get(key))] if measured else []
+            cells.append(_cell(closed.get(key)))
+            cells += [_cell(measured.get(key))] if measured else []
         table.add_row(label, *cells)
     return table
 
 
-def _shown(value: Any, digits: int = 4) -> str:
-    """Short enough that the table fits a terminal of 80 columns."""
+def _cell(value: Any, digits: int = 4) -> str:
+    """A number short enough that the table fits a terminal of 80 columns."""
     if isinstance(value, dict):
         mean = value["mean"]
         return f"{mean:.3g} ±{100 * value['standard_error'] / abs(mean):.0f}%" if mean else "0"
@@ -170,7 +173,7 @@ def _shown(value: Any, digits: int = 4) -> str:
 
 
 def _by_silo(rows: list[dict[str, Any]]) -> Table:
-    """One row a silo: what makes it differ from others, and what is best for it."""
+    """Table with a row per silo: how it differs from others, and what is best for it."""
     differ = [
         name for name in ("records", "sigma", "epsilon") if len({row[name] for row in rows}) > 1
     ]
@@ -181,8 +184,8 @@ def _by_silo(rows: list[dict[str, Any]]) -> Table:
     for name in columns.values():
         table.add_column(name, justify="right", no_wrap=True)
     for number, row in enumerate(rows[:_MOST_ROWS]):
-        shown = row | ({"lambda_star": "FedAvg"} if row["lambda_star"] == "inf" else {})
-        cells = [_shown(shown[name], 3) for name in columns]
+        printed = row | ({"lambda_star": "FedAvg"} if row["lambda_star"] == "inf" else {})
+        cells = [_cell(printed[name], 3) for name in columns]
         table.add_row(str(number + 1), *cells)
     if len(rows) > _MOST_ROWS:
         table.caption = f"and {len(rows) - _MOST_ROWS} more: see --json"
@@ -190,7 +193,7 @@ def _by_silo(rows: list[dict[str, Any]]) -> Table:
 
 
 def _reading(content: dict[str, Any]) -> str:
-    """What the numbers say, in a sentence or two."""
+    """Says what the numbers mean, in a sentence or two."""
     star, plain_star = content["lambda_star"], content["without_privacy"]["lambda_star"]
     gaps = {"local training": content["gap_local"], "FedAvg": content["gap_fedavg"]}
     nearest = min(gaps, key=lambda name: gaps[name])

@@ -38,18 +38,19 @@ def tune(
         float | None, typer.Option(help="Mean number of a silo's trials; else the grid's points.")
     ] = None,
     eta: Annotated[
-        float, typer.Option(help="How that number is spread, above -1; inf: Poisson.", hidden=True)
+        float,
+        typer.Option(help="Shape of the number of trials, above -1; inf: Poisson.", hidden=True),
     ] = 0.0,
     score: Annotated[
         str,
-        typer.Option(help="Of trials: noisy, or public where policies declare it so.", hidden=True),
+        typer.Option(help="Scores of trials: noisy, or public where policies allow.", hidden=True),
     ] = "noisy",
     score_fraction: Annotated[
         float,
         typer.Option(help="Part of a silo's records that trials are scored with.", hidden=True),
     ] = 0.2,
     pivot_noise: Annotated[
-        float, typer.Option(help="Noise of what is sent, in units of a trial's.", hidden=True)
+        float, typer.Option(help="Noise of what is sent, as a multiple of a trial's.", hidden=True)
     ] = 2.0,
     compare: Annotated[
         bool, typer.Option("--compare", help="Train an untuned run and a naive search as well.")
@@ -104,7 +105,7 @@ def tune(
 
 
 def read_grid(tries: list[str]) -> dict[str, list[float]]:
-    """`lam=0.1,1` as {"lam": [0.1, 1.0]}."""
+    """Reads `lam=0.1,1` as {"lam": [0.1, 1.0]}."""
     grid: dict[str, list[float]] = {}
     for text in tries:
         name, _, values = text.partition("=")
@@ -134,7 +135,7 @@ def _print(result: "Result") -> None:
 
 
 def _costs(result: "Result") -> Table:
-    """The three ways to come by hyperparameters, at equal epsilon and at equal noise."""
+    """Table of the ways to choose hyperparameters, at equal epsilon and at equal noise."""
     from silodp.models.metrics import get_metric
 
     tuning = result.tuning
@@ -144,7 +145,7 @@ def _costs(result: "Result") -> Table:
     table.add_column("way", no_wrap=True)
     for name in ("noise", "epsilon at untuned noise", f"test {result.metric}"):
         table.add_column(name, justify="right")
-    trained = {name: found["mean"] for name, found in tuning.get("compared", {}).items()}
+    trained = {way: test["mean"] for way, test in tuning.get("compared", {}).items()}
     trained["tuned"] = result.mean
     digits = get_metric(result.metric).digits
     for cost in tuning["costs"]:
@@ -179,7 +180,7 @@ def _reading(cost: dict[str, Any]) -> str:
 
 
 def _choices(tuning: dict[str, Any]) -> str:
-    """What silos chose, most often first."""
+    """Lists what silos chose, most often first."""
     counts = Counter(
         "the pivot's" if point is None else ", ".join(f"{n} {v:g}" for n, v in point.items())
         for silo in tuning["chosen"]

@@ -1,9 +1,9 @@
-"""What a look at an installation comes to."""
+"""A finding about an installation."""
 
 from typing import Literal, NamedTuple
 
 State = Literal["fine", "absent", "problem"]
-"""Fine; not here, which matters to those alone who want it; or needed, and wrong."""
+"""fine; absent but optional; or a problem with something that silodp needs."""
 
 
 class Finding(NamedTuple):
@@ -13,8 +13,8 @@ class Finding(NamedTuple):
       part: what it belongs to: packages, machine, data, ...
       name: what was looked at.
       found: what was found, in words.
-      state: whether that is as it should be.
-      remedy: what to do, where there is something to do.
+      state: whether that is a problem.
+      remedy: what to do about it, if anything.
     """
 
     part: str

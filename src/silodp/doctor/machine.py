@@ -1,4 +1,4 @@
-"""The machine, JAX on it, and the terminal."""
+"""Checks of the machine, of JAX on it, and of the terminal."""
 
 import locale
 import os
@@ -14,7 +14,7 @@ _LEAST_MEMORY = 2.0  # GB, of which JAX alone takes a third
 
 
 def check_machine() -> Iterator[Finding]:
-    """Cores and memory."""
+    """Checks cores and memory."""
     part = "machine"
     yield Finding(part, "cores", str(_cores()))
     memory = _memory()
@@ -31,14 +31,14 @@ def check_machine() -> Iterator[Finding]:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _memory() -> tuple[float, float] | None:
-    """In GB: all of it, and what is free now."""
+    """Memory in GB, all of it and what is free now; None if unknown."""
     try:
         page = os.sysconf("SC_PAGE_SIZE") / 1e9
         return os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page
@@ -47,7 +47,7 @@ def _memory() -> tuple[float, float] | None:
 
 
 def check_jax() -> Iterator[Finding]:
-    """Whether JAX compiles a step and computes it right, and on what."""
+    """Checks that JAX compiles a step and computes it right; names its devices."""
     part = "JAX"
     try:
         import jax
@@ -59,7 +59,7 @@ def check_jax() -> Iterator[Finding]:
         seconds = time.perf_counter() - began
         devices = ", ".join(map(str, jax.devices()))
         precision = "double" if jnp.result_type(float) == jnp.float64 else "single"
-    except Exception as error:  # whatever keeps JAX from working is what is looked for
+    except Exception as error:  # any error at all is the finding
         what = " ".join(f"{type(error).__name__}: {error}".split())
         remedy = "pip install --force-reinstall 'jax[cpu]' in an environment of its own."
         yield Finding(part, "compiled step", f"fails ({what})", "problem", remedy)
@@ -74,14 +74,14 @@ def check_jax() -> Iterator[Finding]:
 
 
 def check_terminal() -> Iterator[Finding]:
-    """What can be shown, and how wide."""
+    """Checks the encoding and the width of the terminal."""
     part = "terminal"
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     found = f"{encoding} (locale {locale.setlocale(locale.LC_CTYPE)})"
     if encoding.lower().replace("-", "") == "utf8":
         yield Finding(part, "encoding", found)
     else:
-        remedy = "export PYTHONUTF8=1, or names and signs are spelled out in codes."
+        remedy = "export PYTHONUTF8=1, else names and signs are printed as codes."
         yield Finding(part, "encoding", found, "absent", remedy)
     columns = shutil.get_terminal_size().columns
     if columns >= _LEAST_COLUMNS:

@@ -1,4 +1,4 @@
-"""What is installed, held against what silodp's own metadata ask for."""
+"""Checks of installed packages against the requirements in silodp's metadata."""
 
 import platform
 from collections.abc import Iterator
@@ -14,18 +14,20 @@ _US = "silodp"
 
 
 def check_packages() -> Iterator[Finding]:
-    """Python and the packages that nothing works without."""
-    part, asked = "packages", metadata(_US)["Requires-Python"]
+    """Checks Python and the required packages."""
+    part, required = "packages", metadata(_US)["Requires-Python"]
     running = platform.python_version()
-    if SpecifierSet(asked).contains(running, prereleases=True):
-        yield Finding(part, "Python", f"{running} (needs {asked})")
+    if SpecifierSet(required).contains(running, prereleases=True):
+        yield Finding(part, "Python", f"{running} (needs {required})")
     else:
-        remedy = f"Make an environment with Python {asked}."
-        yield Finding(part, "Python", f"{running} (needs {asked})", "problem", remedy)
+        remedy = f"Make an environment with Python {required}."
+        yield Finding(part, "Python", f"{running} (needs {required})", "problem", remedy)
     yield Finding(part, _US, own_version())
     for requirement in _requirements(_US, ""):
         wrong = list(unmet(requirement))
-        found = f"{_installed(requirement.name) or 'not installed'} (needs {_asked(requirement)})"
+        found = (
+            f"{_installed(requirement.name) or 'not installed'} (needs {_specifier(requirement)})"
+        )
         if wrong:
             remedy = f"pip install '{requirement.name}{requirement.specifier}'"
             yield Finding(part, requirement.name, found, "problem", remedy)
@@ -34,7 +36,7 @@ def check_packages() -> Iterator[Finding]:
 
 
 def check_extras() -> Iterator[Finding]:
-    """What can be installed besides, as the package itself announces it."""
+    """Checks the extras that the package declares."""
     for extra in metadata(_US).get_all("Provides-Extra") or ():
         wrong = [name for need in _requirements(_US, extra) for name in unmet(need)]
         if wrong:
@@ -45,7 +47,7 @@ def check_extras() -> Iterator[Finding]:
 
 
 def unmet(requirement: Requirement) -> Iterator[str]:
-    """What of a requirement is not there, extras of the package that is asked for included."""
+    """What is missing of a requirement, including the extras that it names."""
     found = _installed(requirement.name)
     if found is None:
         yield requirement.name
@@ -58,7 +60,7 @@ def unmet(requirement: Requirement) -> Iterator[str]:
 
 
 def _requirements(package: str, extra: str) -> Iterator[Requirement]:
-    """What a package asks for, always ("") or for one of its extras alone."""
+    """Requirements of a package, always ("") or for one of its extras alone."""
     for text in requires(package) or ():
         requirement = Requirement(text)
         marker = requirement.marker
@@ -75,5 +77,5 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _asked(requirement: Requirement) -> str:
+def _specifier(requirement: Requirement) -> str:
     return str(requirement.specifier) or "any"

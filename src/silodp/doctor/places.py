@@ -1,4 +1,4 @@
-"""Folders that are read and written, and the files of data sets."""
+"""Checks of the folders that are read and written, and of the files of data sets."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from silodp.doctor.findings import Finding
 
 
 def check_folders(results: Path) -> Iterator[Finding]:
-    """Whether results, and what is kept from one run for the next, can be written."""
+    """Checks that the folders of results and of the cache can be written to."""
     for name, folder, remedy in (
         ("results", results, "Work in another folder, or give --out with each command."),
         ("cache", cache_dir(), "Set SILODP_CACHE to a folder that can be written to."),
@@ -23,7 +23,7 @@ def check_folders(results: Path) -> Iterator[Finding]:
 
 
 def _not_writable(folder: Path) -> str | None:
-    """Why not, if so; makes nothing."""
+    """Says why a folder cannot be written to, without making it; None if it can."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
         return f"{there} is a file"
@@ -31,7 +31,7 @@ def _not_writable(folder: Path) -> str | None:
 
 
 def check_data(data_dir: Path | None = None) -> Iterator[Finding]:
-    """The folders that are looked into, and each data set: found, or how to get it."""
+    """Checks the data folders and each data set: where it is, or how to get it."""
     from silodp.data.files import data_folders, present
     from silodp.data.registry import SOURCES
 

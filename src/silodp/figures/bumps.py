@@ -39,7 +39,7 @@ def _points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
-    """Drawings in rows of three."""
+    """Draws one drawing per panel and epsilon, in rows of three."""
     points = numbers(definition, tables)
     panels = shown_panels(definition, set(points["panel"]))
     alone = len(panels) == 1
@@ -72,13 +72,13 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
 
 
 def _budgets(points: pd.DataFrame) -> list[float]:
-    """The finite budgets; or none at all, if nothing is private."""
+    """The finite budgets; infinity alone if nothing is private."""
     budgets = values_of(points, "epsilon")
     return [epsilon for epsilon in budgets if epsilon < math.inf] or budgets
 
 
 def _draw_bump(axes: Axes, points: pd.DataFrame, private: bool) -> None:
-    """Curves and lines at one epsilon: solid without privacy as in the paper, dashed with it."""
+    """Draws the curves at one epsilon: solid without privacy as in the paper, dashed with it."""
     for curve in in_order(points["curve"]):
         mine = where(points, curve=curve).sort_values("x")
         look = look_of(curve)
@@ -99,7 +99,7 @@ def _draw_bump(axes: Axes, points: pd.DataFrame, private: bool) -> None:
 def _draw_level(
     axes: Axes, points: pd.DataFrame, curve: str, label: str, style: dict[str, Any]
 ) -> None:
-    """A method without a lambda: a line over the whole width, with a mark to know it by."""
+    """Draws a method without a lambda as a line over the whole width, with one marker."""
     look = look_of(curve)
     mean, std = float(points["mean"].iloc[0]), float(points["std"].iloc[0])
     # Between the borders of the axes, whatever lambdas the curves have.

@@ -30,7 +30,7 @@ from silodp.config.options import OPTIONS
 SCALES = ("paper", "hour", "quick")
 PICTURES = ("bumps", "mask_levels", "overhead", "rounds", "tradeoffs")
 _FOLDER = files("silodp.figures") / "definitions"
-# Every evaluated round is wanted, not only the last: of a sweep as a whole, no run's option.
+# Keeps every evaluated round, not only the last: a key of the sweep, not an option of runs.
 _HISTORY = "history"
 _GRID = "grid"
 
@@ -39,14 +39,14 @@ Sweep = dict[str, Any]
 
 @dataclass(frozen=True)
 class Panel:
-    """A sweep of its own.
+    """A panel of a figure, with a sweep of its own.
 
     Attributes:
-      name: of its table, and in the figure's numbers.
-      title: above the drawing.
+      name: name of its table, and in the figure's numbers.
+      title: title above the drawing.
       sweep: options at the paper's scale; under "grid" are the parts.
       hour: what two cores can do in an hour, as replaced options; None: all of the sweep.
-      quick: the same for a first look, in a minute or two.
+      quick: replaced options for a first look, in a minute or two.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Panel:
     quick: Mapping[str, Any] | None = None
 
     def at(self, scale: str) -> Sweep:
-        """What a sweep file would hold at that scale: "paper", "hour" or "quick"."""
+        """The content of a sweep file at a scale: "paper", "hour" or "quick"."""
         if scale not in SCALES:
             raise SilodpError(f"Scale {scale!r} is unknown: use {one_of(scale, SCALES)}.")
         replaced = {"paper": None, "hour": self.hour, "quick": self.quick}[scale]
@@ -68,14 +68,14 @@ class Definition:
     """A figure.
 
     Attributes:
-      name: of the file.
-      title: above the figure.
+      name: name of the definition's file.
+      title: title above the figure.
       paper: which figure of the paper it follows; "" for one of ours.
       caption: what to look at.
       picture: the module of this package that draws it.
       panels: one sweep each.
-      rows: of "tradeoffs": the methods of each row of drawings; empty for one row of all.
-      ends: of "rounds": whether local training and FedAvg have a drawing to themselves.
+      rows: for "tradeoffs", the methods of each row of drawings; empty for one row of all.
+      ends: for "rounds", whether local training and FedAvg have a drawing to themselves.
     """
 
     name: str
@@ -89,28 +89,28 @@ class Definition:
 
 
 def names() -> list[str]:
-    """All figures with a definition."""
-    found = (entry.name for entry in _FOLDER.iterdir())
-    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+    """Names of all figures with a definition."""
+    file_names = (entry.name for entry in _FOLDER.iterdir())
+    return sorted(name.removesuffix(".toml") for name in file_names if name.endswith(".toml"))
 
 
 def load(name: str) -> Definition:
-    """The definition of that name."""
+    """Reads the definition of this name."""
     if name not in names():
         raise SilodpError(f"Figure {name!r} is unknown: use {one_of(name, names())}.")
     return parse(name, (_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse(name: str, text: str) -> Definition:
-    """A definition from the text of its file."""
+    """Reads a definition from the text of its file."""
     where = f"Figure {name!r}"
     content = toml_of(text, where)
     shared = {part: content.pop(part, {}) for part in ("sweep", "hour", "quick")}
     _check_fields(where, content, Definition, given={"name"})
     if content["picture"] not in PICTURES:
-        known = one_of(str(content["picture"]), PICTURES)
-        raise SilodpError(f"{where}: picture is {content['picture']!r}: use {known}.")
-    panels = tuple(_panel(where, _joined(shared, panel)) for panel in content["panels"])
+        choices = one_of(str(content["picture"]), PICTURES)
+        raise SilodpError(f"{where}: picture is {content['picture']!r}: use {choices}.")
+    panels = tuple(_panel(where, _join(shared, panel)) for panel in content["panels"])
     panel_names = [panel.name for panel in panels]
     if not panels or len(set(panel_names)) < len(panels):
         raise SilodpError(
@@ -121,9 +121,9 @@ def parse(name: str, text: str) -> Definition:
 
 
 def replace_options(sweep: Mapping[str, Any], replaced: Mapping[str, Any]) -> Sweep:
-    """The sweep with options replaced wherever it sets them; else added to the common ones.
+    """Replaces options wherever the sweep sets them, and adds the others to the common ones.
 
-    Methods are not replaced, but left out if not named; a part without methods goes.
+    Methods are not replaced, but left out if not named; a part without methods is dropped.
     """
     kept = replaced.get("method")
     parts = [dict(sweep), *(dict(part) for part in sweep.get(_GRID, ()))]
@@ -143,8 +143,8 @@ def replace_options(sweep: Mapping[str, Any], replaced: Mapping[str, Any]) -> Sw
     return common
 
 
-def _joined(shared: Mapping[str, Sweep], panel: Mapping[str, Any]) -> dict[str, Any]:
-    """What a panel holds, beside what all do."""
+def _join(shared: Mapping[str, Sweep], panel: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins what a panel sets with what all panels share."""
     parts = {part: shared[part] | panel.get(part, {}) for part in shared}
     return dict(panel) | {part: options for part, options in parts.items() if options}
 
@@ -174,7 +174,7 @@ def _optional(kind: type) -> set[str]:
 
 
 def _check_sweep(where: str, sweep: Mapping[str, Any]) -> None:
-    """Options are those of runs; all parts have methods, and none sets a common option again."""
+    """Checks that options are known, that parts have methods and set no common option again."""
     grid = sweep.get(_GRID, [])
     common = {name: value for name, value in sweep.items() if name != _GRID}
     _check_options(where, common, (_HISTORY,))

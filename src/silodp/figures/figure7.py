@@ -40,7 +40,7 @@ LAMBDAS = np.array([0.0, *np.logspace(-3, 2, 41), math.inf])
 
 @dataclass(frozen=True)
 class Curve:
-    """A way to come by lambda: the noise that it needs, and how many values it tries (if any)."""
+    """A way to choose lambda: the noise that it needs, and the values it tries (None: none)."""
 
     name: str
     sigma_dp: float
@@ -49,7 +49,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean squared errors of one curve in one panel, at lambdas; no standard errors: exact."""
+    """Mean squared errors of one curve in one panel, by lambda; exact without `standard_error`."""
 
     curve: Curve
     lams: np.ndarray
@@ -58,7 +58,7 @@ class Errors:
 
     @property
     def best(self) -> tuple[float, float]:
-        """The best lambda of those looked at, and its error."""
+        """The best of the lambdas, and its error."""
         place = int(self.mean.argmin())
         return float(self.lams[place]), float(self.mean[place])
 
@@ -70,16 +70,16 @@ class Errors:
 
 @dataclass(frozen=True)
 class Panel:
-    """One heterogeneity.
+    """The curves at one heterogeneity.
 
     Attributes:
-      letter: as in the paper.
-      tau: of the silos' centres.
-      without: without privacy.
-      private: nobody tunes; the noise of one release.
-      tuned: with what tuning costs, one for each distribution of the number of trials.
-      estimated: at the noise of one release, with lambda estimated from the released means: one
-        point, at the median of the estimates.
+      letter: letter of the panel, as in the paper.
+      tau: standard deviation of the silos' centres.
+      without: errors without privacy.
+      private: errors without tuning, at the noise of one release.
+      tuned: errors at the noise of tuning, one for each distribution of the number of trials.
+      estimated: the error at the noise of one release, with lambda estimated from the released
+        means: one point, at the median of the estimates.
     """
 
     letter: str
@@ -91,7 +91,7 @@ class Panel:
 
     @property
     def curves(self) -> tuple[Errors, ...]:
-        """All that go along lambda."""
+        """All curves over lambda."""
         return self.without, self.private, *self.tuned
 
     @property
@@ -113,7 +113,7 @@ def make_panels(
     accountant: Accountant = "rdp",
     reporter: Reporter | None = None,
 ) -> list[Panel]:
-    """All numbers of the figure. The estimate has no closed form, and is always simulated."""
+    """Computes the figure's numbers. The estimate has no closed form, and is simulated."""
     reporter = reporter or Reporter()
     reporter.stage("calibrating noise")
     private, tuned = calibrated_curves(accountant, reporter.calibrated)
@@ -121,12 +121,12 @@ def make_panels(
     for letter, tau in zip("abc", TAUS, strict=True):
         reporter.stage(f"simulating panel {letter}")
         random = np.random.default_rng([seed, len(panels)])
-        drawn = simulate(SILOS, RECORDS, SIGMA, tau, clip=CLIP, trials=trials, random=random)
+        simulation = simulate(SILOS, RECORDS, SIGMA, tau, clip=CLIP, trials=trials, random=random)
         without, untuned, *others = (
-            _exact(curve, tau) if closed_form else _simulated(curve, drawn)
+            _exact(curve, tau) if closed_form else _simulated(curve, simulation)
             for curve in (Curve("non-private", 0.0), private, *tuned)
         )
-        estimated = _estimated(private, drawn)
+        estimated = _estimate(private, simulation)
         panels.append(Panel(letter, tau, without, untuned, tuple(others), estimated))
     return panels
 
@@ -134,7 +134,7 @@ def make_panels(
 def calibrated_curves(
     accountant: Accountant, progress: Callable[[int, int], None]
 ) -> tuple[Curve, list[Curve]]:
-    """The private curves, untuned and tuned, at one epsilon: "rdp" is the paper's accountant."""
+    """Calibrates the private curves, untuned and tuned, to one epsilon ("rdp": the paper's)."""
     draws = [Trials(MEAN_TRIALS, shape) for shape in SHAPES]
 
     def tuned_event(draw: Trials) -> Callable[[float], DpEvent]:
@@ -166,7 +166,7 @@ def _simulated(curve: Curve, simulation: Simulation) -> Errors:
     return Errors(curve, LAMBDAS, *mean_and_standard_error(by_trial))
 
 
-def _estimated(private: Curve, simulation: Simulation) -> Errors:
+def _estimate(private: Curve, simulation: Simulation) -> Errors:
     means = simulation.means(private.sigma_dp)
     # Silos know the noise that others add, but not how their records spread: sigma 0.
     lams = estimate_lambdas(means, local_variance(RECORDS, 0.0, private.sigma_dp))
@@ -181,7 +181,7 @@ def _estimated(private: Curve, simulation: Simulation) -> Errors:
 
 
 def write_csv(panels: list[Panel], path: Path) -> Path:
-    """One row a point. Empty where there is no such number: eta without tuning, errors if exact."""
+    """Writes one row per point; cells without a number (eta without tuning) are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

@@ -11,7 +11,7 @@ from silodp.figures.figure7 import EPSILON, MEAN_TRIALS, RECORDS, SILOS, Errors,
 from silodp.pictures.pictures import COLOURS, new_figure, save_both
 
 _HETEROGENEITY = ("low", "moderate", "high")
-# Of tuned curves, the cheapest first: from dark to light, which is an order in grey as well.
+# Markers of tuned curves, the cheapest first: from dark to light, an order in grey as well.
 _MARKERS = "osD^vPX"
 _EVERY = 6
 
@@ -61,17 +61,17 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_curve(axes: Axes, errors: Errors, label: str, **style: Any) -> None:
-    shown = (errors.lams > 0) & np.isfinite(errors.lams)
-    lams, mean = errors.lams[shown], errors.mean[shown]
+    drawable = (errors.lams > 0) & np.isfinite(errors.lams)
+    lams, mean = errors.lams[drawable], errors.mean[drawable]
     axes.plot(lams, mean, label=label, **style)
     if errors.standard_error is not None:
-        spread = errors.standard_error[shown]
+        spread = errors.standard_error[drawable]
         band = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
         axes.fill_between(lams, mean - spread, mean + spread, **band)
 
 
 def _draw_estimate(axes: Axes, panel: Panel) -> None:
-    """A star at the median estimate; at the border where that is FedAvg."""
+    """Draws a star at the median estimate, or at the border where that is FedAvg."""
     finite = panel.private.lams[np.isfinite(panel.private.lams)]
     axes.plot(
         np.clip(panel.estimated.lams, finite[finite > 0].min(), finite.max()),

@@ -12,7 +12,7 @@ LineStyle = str | tuple[int, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Look:
-    """Of one curve. Line and marker tell methods apart in grey as well."""
+    """How a curve is drawn. Line and marker tell methods apart in grey as well."""
 
     label: str
     colour: str
@@ -23,14 +23,15 @@ class Look:
     width: float = 1.4
 
     def line_style(self, **more: Any) -> dict[str, Any]:
-        """For `Axes.plot`."""
+        """Arguments for `Axes.plot`."""
         style = {"color": self.colour, "linestyle": self.line, "marker": self.marker}
         style |= {"markersize": 7 if self.marker == "*" else 5, "linewidth": self.width}
         style |= {"markerfacecolor": "white"} if self.hollow else {}
         return style | more
 
 
-# Okabe and Ito's colours. Kin share one: mean-pull and MR-MTL, warm starts and what follows them.
+# Okabe and Ito's colours. Related methods share one: mean-pull and MR-MTL, warm starts and what
+# follows them.
 BLACK, GREY, BLUE, SKY = "#000000", "#8A8A8A", "#0072B2", "#56B4E9"
 VERMILLION, GREEN, PURPLE, ORANGE = "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 LOOKS = {
@@ -73,11 +74,11 @@ def look_of(curve: str) -> Look:
         base = LOOKS[then]
         label = f"{base.label} (IFCA {share})" if share else f"{base.label} (after IFCA)"
         return replace(base, label=label, line=(0, (1, 1)), hollow=True)
-    return Look(curve, GREY, "-", "x")  # a method of somebody else's
+    return Look(curve, GREY, "-", "x")  # a method from an extension
 
 
 def label_of(curve: str, tuned: bool = True) -> str:
-    """In legends; with lambda* where lambda is chosen, unless the drawing goes along lambda."""
+    """A curve's name in legends; with lambda* if tuned, unless lambda is the x axis."""
     look = look_of(curve)
     return f"{look.label} {TUNED}" if tuned and look.tuned else look.label
 

@@ -1,4 +1,4 @@
-"""A figure from start to end: its sweeps run (or gone on with), numbers written, picture drawn."""
+"""Makes a figure: runs its sweeps (or goes on with them), writes numbers, draws the picture."""
 
 import contextlib
 from collections.abc import Collection
@@ -22,15 +22,15 @@ from silodp.sweeps.table import TABLE_FILE, read_table
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came of a figure.
+class FigureOutput:
+    """The files and numbers of a figure.
 
     Attributes:
       files: pictures and numbers; none if no panel has data.
       numbers: what is drawn.
-      missing: of each panel without data, what to do about it.
-      seconds: that the sweeps took, in all sessions.
-      runs: that they hold.
+      missing: what to do about each panel without data, by title.
+      seconds: seconds that the sweeps took, in all sessions.
+      runs: number of runs in the sweeps.
     """
 
     files: list[Path]
@@ -49,8 +49,8 @@ def make_figure(
     ray: str | None = None,
     reuse: Collection[Path] = (),
     reporter: Reporter | None = None,
-) -> Made:
-    """Runs the sweep of each panel whose data are there, and draws what has come of them.
+) -> FigureOutput:
+    """Runs the sweep of each panel whose data are there, and draws the results.
 
     Each panel has a folder of its own in `out`, with its table; what is finished is not run again,
     there or in the tables of the folders `reuse`.
@@ -76,17 +76,17 @@ def make_figure(
         seconds += sum(session["seconds"] for session in about.get("sessions", []))
         panels.append(_with_counts(panel, about.get("data", {})))
     if not tables:
-        return Made([], pd.DataFrame(), missing, seconds, 0)
-    shown = replace(definition, panels=tuple(panels))
+        return FigureOutput([], pd.DataFrame(), missing, seconds, 0)
+    drawn = replace(definition, panels=tuple(panels))
     picture = import_module(f"silodp.figures.{definition.picture}")
-    numbers = picture.numbers(shown, tables)
+    numbers = picture.numbers(drawn, tables)
     name = f"figure{definition.name}" if definition.name.isdigit() else definition.name
-    files = save_both(picture.draw(shown, tables), out, name)
+    files = save_both(picture.draw(drawn, tables), out, name)
     for part, content in ((name, numbers), (f"{name}-settings", _all_settings(tables))):
         digits = None if content is numbers else "%.7g"
         text = content.to_csv(index=False, lineterminator="\n", float_format=digits)
         files.append(write_file(out / f"{part}.csv", text))
-    return Made(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
+    return FigureOutput(files, numbers, missing, seconds, sum(map(runs_in, tables.values())))
 
 
 def _remove_empty(folder: Path) -> None:
@@ -94,17 +94,17 @@ def _remove_empty(folder: Path) -> None:
     if read_table(folder).empty:
         for name in (TABLE_FILE, ".lock"):
             (folder / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # there is more in it
+        with contextlib.suppress(OSError):  # there are other files in it
             folder.rmdir()
 
 
 def _all_settings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Everything that was tried, not only what is drawn: over seeds, after the last round."""
+    """A table of all settings, not only those drawn: over seeds, after the last round."""
     parts = []
     for name, table in tables.items():
         settings = settings_of(table)
-        shown = [*options_of(table), "metric", "mean", "std", "seeds", "per_seed"]
-        parts.append(settings[[*shown, "epsilon_spent", "noise_multiplier"]].assign(panel=name))
+        columns = [*options_of(table), "metric", "mean", "std", "seeds", "per_seed"]
+        parts.append(settings[[*columns, "epsilon_spent", "noise_multiplier"]].assign(panel=name))
     joined = pd.concat(parts, ignore_index=True)
     joined.insert(0, "panel", joined.pop("panel"))
     return joined
@@ -116,7 +116,7 @@ def runs_in(table: pd.DataFrame) -> int:
 
 
 def _with_counts(panel: Panel, data: dict[str, dict[str, int]]) -> Panel:
-    """Below the title, how many silos and records: a part of the data is not the whole."""
+    """Adds the numbers of silos and records to the title: a scale may use a part of the data."""
     if len(data) != 1:
         return panel
     (of,) = data.values()

@@ -26,7 +26,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
-    """A row for each panel, a column for each mask ratio."""
+    """Draws a row per panel and a column per mask ratio."""
     points = numbers(definition, tables)
     panels = shown_panels(definition, set(points["panel"]))
     levels = values_of(points, _LEVEL)

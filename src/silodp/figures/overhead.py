@@ -31,7 +31,7 @@ def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataF
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
-    """A column for each panel: noise above, the metric below."""
+    """Draws a column per panel: noise above, the metric below."""
     points = numbers(definition, tables)
     panels = shown_panels(definition, set(points["panel"]))
     columns = len(panels)

@@ -6,9 +6,9 @@ from silodp.base.errors import SilodpError
 from silodp.figures.definition import Definition, Panel
 
 
-def shown_panels(definition: Definition, known: Container[str]) -> list[Panel]:
-    """Those that are known: where data are missing, or all runs diverged, the others are drawn."""
-    panels = [panel for panel in definition.panels if panel.name in known]
+def shown_panels(definition: Definition, available: Container[str]) -> list[Panel]:
+    """Panels with results; those without data, or whose runs all diverged, are left out."""
+    panels = [panel for panel in definition.panels if panel.name in available]
     if not panels:
         expected = ", ".join(panel.name for panel in definition.panels)
         raise SilodpError(
@@ -18,12 +18,12 @@ def shown_panels(definition: Definition, known: Container[str]) -> list[Panel]:
 
 
 def letter(number: int, count: int) -> str:
-    """Before a drawing's title, as in the paper: "(a) "; nothing if it is the only one."""
+    """The letter before a drawing's title, as in the paper: "(a) "; "" if it is the only one."""
     return f"({chr(ord('a') + number)}) " if count > 1 else ""
 
 
 def heading(definition: Definition, panels: Sequence[Panel]) -> str:
-    """Above all drawings: the figure's title and, if all show one panel's data, what these are."""
+    """The heading: the figure's title, and the panel's title if there is only one."""
     if len(panels) > 1:
         return definition.title
     about = " ".join(panels[0].title.split())

@@ -1,4 +1,4 @@
-"""The metric over rounds: what becomes of a shared model when each silo goes on for itself.
+"""The metric over rounds: what becomes of a shared model when each silo trains on alone.
 
 A drawing for each share of rounds that is federated (rows) and each epsilon (columns): finetuning,
 private and not, and in its background local training and FedAvg at the same epsilon. With `ends` in
@@ -23,7 +23,7 @@ from silodp.sweeps.settings import metric_of, select, values_of, where
 _ENDS = ("local", "fedavg")
 _BACKGROUND = 0.3  # opacity
 _FRACTION = "finetune_fraction"
-_MARKS = 8  # to a curve
+_MARKS = 8  # on each curve
 
 
 def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def _points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
-    """Rows of drawings, a block of them for each panel."""
+    """Draws rows of drawings, a block of rows per panel."""
     points = numbers(definition, tables)
     panels = shown_panels(definition, set(points["panel"]))
     lines = [
@@ -101,14 +101,14 @@ def _draw_place(axes: Axes, points: pd.DataFrame, fraction: float, epsilon: floa
 
 
 def _draw_curves(axes: Axes, points: pd.DataFrame, private: bool, opacity: float) -> None:
-    """Solid without privacy, dashed with it."""
+    """Draws curves: solid without privacy, dashed with it."""
     for curve in in_order(points["curve"]):
         mine = where(points, curve=curve).sort_values("x")
         look = look_of(curve)
         style = look.line_style(linestyle=(0, (4, 1.5)) if private else "-", alpha=opacity)
         style |= {"markevery": max(1, len(mine) // _MARKS)}
         label = f"{label_of(curve)}, {'private' if private else 'non-private'}"
-        # In the legend as strong as where the curve is the subject.
+        # The legend shows the curve at full opacity.
         opaque: dict[str, Any] = style | {"alpha": 1.0}
         axes.plot([], [], label=label, **opaque)
         axes.plot(mine["x"], mine["mean"], **style)

@@ -1,4 +1,4 @@
-"""From a table of runs to the points that pictures show; `numbers` of a picture is the same."""
+"""From a table of runs to the points that pictures show and that a figure's CSV file holds."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -19,7 +19,7 @@ _NUMBERS = (
 
 
 def with_curves(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the name of the curve that a row belongs to, and numbers as numbers."""
+    """Adds the name of each row's curve to the table, and makes its numbers floats."""
     numeric = {n: table[n].astype(float) for n in ("epsilon", "lam") if n in table.columns}
     selects = table["select_fraction"] if "select_fraction" in table.columns else None
     fractions = [np.nan] * len(table) if selects is None else selects.astype(float)
@@ -28,7 +28,7 @@ def with_curves(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each setting, what came of it in the end, over seeds."""
+    """Each setting's results at the last round, over seeds."""
     return over_seeds(at_last_round(with_curves(table)))
 
 
@@ -43,9 +43,9 @@ def as_numbers(
     parts: Iterable[tuple[str, pd.DataFrame]],
     more: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """One table of what is drawn, of panels by name: the points, then the options behind them.
+    """Joins the points of panels into one table, with the options behind them.
 
-    `more` are columns of the picture's own. Options that no point has are left out.
+    `more` are further columns of the picture. Options that no point has are left out.
     """
     rows = [part.assign(panel=name) for name, part in parts if not part.empty]
     if not rows:

@@ -11,24 +11,24 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from silodp.models.metrics import METRICS, get_metric
 
-_SHOWN = 2.5  # times the least error
+_LARGEST = 2.5  # times the least error: the top of the axis
 
 
 def draw_band(axes: Axes, x: Sequence[float], points: pd.DataFrame, colour: str) -> None:
-    """One standard deviation over seeds, to both sides of the mean."""
+    """Draws a band of one standard deviation over seeds to both sides of the mean."""
     low, high = points["mean"] - points["std"], points["mean"] + points["std"]
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def metric_label(metric: str) -> str:
-    """Of an axis, with the direction that is better."""
+    """Label of the metric's axis, with the direction that is better."""
     return get_metric(metric).label if metric in METRICS else f"test {metric}"
 
 
 def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
-    """A log axis for errors that differ by more than their half; a plain one for shares.
+    """Sets a log axis for errors that differ by a factor of 2 or more; else keeps a plain one.
 
-    Errors far above the best leave the drawing at its top: they would squeeze what matters.
+    Errors far above the best are cut off at the top: they would squeeze the rest.
     """
     means = points["mean"].to_numpy(float)
     means = means[np.isfinite(means)]
@@ -37,14 +37,14 @@ def scale_metric(axes: Axes, points: pd.DataFrame) -> None:
     least, most = means.min(), means.max()
     if not 0 < 2 * least <= most:
         return
-    most = min(most, _SHOWN * least)
+    most = min(most, _LARGEST * least)
     axes.set_yscale("log")
     axes.set_ylim(0.93 * least, 1.07 * most)
     plain_log_ticks(axes, most / least)
 
 
 def plain_log_ticks(axes: Axes, ratio: float) -> None:
-    """Numbers as one writes them, at as many places as fit a range of that ratio."""
+    """Sets plain numbers as ticks of a log axis, as many as fit a range of this ratio."""
     places = (1, 1.5, 2, 3, 4, 5, 7) if ratio < 6 else (1, 2, 3, 5) if ratio < 40 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=places))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -53,12 +53,12 @@ def plain_log_ticks(axes: Axes, ratio: float) -> None:
 
 
 def budget(epsilon: float) -> str:
-    """As the paper writes it."""
+    """A budget as the paper writes it."""
     return r"non-private" if math.isinf(epsilon) else rf"$\varepsilon$ = {epsilon:g}"
 
 
 def legend_below(figure: Figure, all_axes: Iterable[Axes], columns: int) -> None:
-    """One legend for all drawings, each label once."""
+    """Puts one legend below all drawings, with each label once."""
     entries = {}
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

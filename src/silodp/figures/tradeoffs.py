@@ -20,7 +20,7 @@ from silodp.pictures.pictures import new_grid
 from silodp.sweeps.settings import best_of, select, values_of, where
 
 _GAP = 0.35  # before the place of runs without privacy
-_SIDE_BY_SIDE = 0.8  # of the place of an epsilon, if there is but one
+_SIDE_BY_SIDE = 0.8  # share of the width for markers, if there is one epsilon alone
 
 
 def numbers(definition: Definition, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -37,7 +37,7 @@ def best_points(table: pd.DataFrame, also_by: Sequence[str] = ()) -> pd.DataFram
 
 
 def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
-    """A column for each panel, a row for each of the definition's groups of methods."""
+    """Draws a column per panel and a row per group of methods in the definition."""
     points = numbers(definition, tables)
     groups = definition.rows or (tuple(values_of(points, "method")),)
     panels = shown_panels(definition, set(points["panel"]))
@@ -47,7 +47,7 @@ def draw(definition: Definition, tables: dict[str, pd.DataFrame]) -> Figure:
         places = [[(panel, group) for panel in panels] for group in groups]
     rows, columns = len(places), len(places[0])
     figure, grid = new_grid(max(5.0, 3.6 * columns), 3.1 * rows + 1.1, rows, columns)
-    # Of the same data, heights are to be compared from one drawing to the next.
+    # Drawings of the same data share their y axis, so that they can be compared.
     alike = len({str(panel.sweep.get("data", panel.name)) for panel in panels}) == 1
     count = 0
     for row, line in zip(grid, places, strict=True):
@@ -68,16 +68,16 @@ def _of_methods(points: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def draw_tradeoff(axes: Axes, points: pd.DataFrame, scaled_for: pd.DataFrame | None = None) -> None:
-    """One drawing: lines over the budgets, and marks apart at the right without privacy.
+    """Draws lines over the budgets, with markers for runs without privacy apart at the right.
 
-    Its height fits the points, or those that it is scaled for.
+    The y axis fits the points, or those of `scaled_for`.
     """
     budgets = values_of(points, "x")
     place = {budget: number + _GAP * math.isinf(budget) for number, budget in enumerate(budgets)}
     curves = in_order(points["curve"])
     for number, curve in enumerate(curves):
         mine = where(points, curve=curve).sort_values("x")
-        # Marks above one another would hide each other where no line leads on.
+        # Without lines, markers above one another would hide each other.
         shift = _SIDE_BY_SIDE * ((number + 0.5) / len(curves) - 0.5) if len(budgets) == 1 else 0.0
         _draw_curve(axes, mine, {budget: place[budget] + shift for budget in mine["x"]})
     if len(budgets) > 1 and math.isinf(budgets[-1]):

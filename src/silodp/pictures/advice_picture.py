@@ -1,4 +1,4 @@
-"""The picture of an advice: what joining does for each silo, and what if tau is another."""
+"""The picture of an advice: what joining does for each silo, and what another tau changes."""
 
 import math
 from pathlib import Path
@@ -23,12 +23,12 @@ _STYLES: dict[str, dict[str, Any]] = {
 _GAIN = "#B7DFCF"
 _LEGEND: dict[str, Any] = {"fontsize": "small", "framealpha": 0.9, "edgecolor": "none"}
 _MOST_NAMED = 8
-# So many times tau, to either side.
+# The axis of tau reaches from tau divided by this to tau times this.
 _TAU_REACH = 6.0
 
 
 def draw_advice(advice: Advice, path: Path) -> Path:
-    """Two panels: predicted error of each silo against its records; mean error against tau."""
+    """Draws two panels: predicted error of each silo by records, and mean error by tau."""
     figure, (left, right) = new_figure(10.4, 4.4, panels=2)
     budgets = sorted({silo["epsilon"] for silo in advice.silos})
     span = " to ".join(f"{budget:g}" for budget in dict.fromkeys((budgets[0], budgets[-1])))
@@ -43,7 +43,7 @@ def draw_advice(advice: Advice, path: Path) -> Path:
 
 
 def _draw_silos(advice: Advice, axes: Axes) -> None:
-    """Each silo with and without the others; a bar from MR-MTL up to the better of both ends."""
+    """Draws each silo's errors; a bar spans from MR-MTL up to the better of both ends."""
     records = np.array([silo["records"] for silo in advice.silos], float)
     local, fedavg, mrmtl = (np.array([silo[m] for silo in advice.silos]) for m in METHODS)
     axes.vlines(records, mrmtl, np.minimum(local, fedavg), color=_GAIN, linewidth=5, zorder=1)
@@ -80,10 +80,10 @@ def _draw_silos(advice: Advice, axes: Axes) -> None:
 
 
 def _draw_other_taus(advice: Advice, axes: Axes) -> None:
-    """Where another tau would change the order of the methods."""
-    counting = np.array([silo["records"] for silo in advice.silos], float)
-    counting /= counting.sum()
-    weights = counting if advice.weights == "records" else np.ones_like(counting)
+    """Draws mean errors over tau: where the order of the methods would change."""
+    shares = np.array([silo["records"] for silo in advice.silos], float)
+    shares /= shares.sum()
+    weights = shares if advice.weights == "records" else np.ones_like(shares)
     variances = np.array([silo["local"] for silo in advice.silos])
     tau = advice.spread.tau
     if tau > 0:
@@ -93,7 +93,7 @@ def _draw_other_taus(advice: Advice, axes: Axes) -> None:
         taus = np.linspace(0, 2 * math.sqrt(variances.mean()) or 1.0, 120)
 
     def mean_error(lams: float | np.ndarray, t: float) -> float:
-        return float(counting @ errors(lams, variances, t, weights))
+        return float(shares @ errors(lams, variances, t, weights))
 
     by_method = {
         "local": [mean_error(0.0, t) for t in taus],
@@ -123,7 +123,7 @@ def _draw_other_taus(advice: Advice, axes: Axes) -> None:
 
 
 def _in_logs(axes: Axes, which: Literal["x", "y"]) -> None:
-    """A logarithmic scale with plain numbers, which short ranges can be read off as well."""
+    """Sets a logarithmic scale with plain numbers, so that short ranges can be read as well."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

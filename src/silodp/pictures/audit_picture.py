@@ -1,4 +1,4 @@
-"""The picture of an audit: how the two worlds look, what that proves, and what was checked."""
+"""The picture of an audit: scores in both worlds, the bounds they prove, and the checks."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from silodp.auditing.audit import Audit
 from silodp.base.text import in_picture
 from silodp.pictures.pictures import COLOURS, new_figure, save
 
-# The part of the scores that the histogram shows; a model that blew up may lie anywhere.
-_SHOWN = (0.001, 0.999)
+# Quantiles of the scores that the histogram spans; a diverged model may score anything.
+_QUANTILES = (0.001, 0.999)
 _BINS = 60
 # Smaller p-values are drawn here.
 _LEAST = 1e-12
 
 
 def draw_audit(audit: Audit, path: Path) -> Path:
-    """Three panels: the attack's statistic in both worlds; bounds and claim; p-values of checks."""
+    """Draws three panels: the attack's scores in both worlds; bounds and claim; p-values."""
     figure, (left, middle, right) = new_figure(14.4, 4.0, panels=3)
     silo, data = in_picture(audit.silo), in_picture(audit.data)
     figure.suptitle(
@@ -31,7 +31,7 @@ def draw_audit(audit: Audit, path: Path) -> Path:
 
 def _draw_worlds(audit: Audit, axes: Axes) -> None:
     both = np.concatenate([audit.present, audit.absent])
-    low, high = np.quantile(both, _SHOWN)
+    low, high = np.quantile(both, _QUANTILES)
     threshold = audit.sign * audit.threshold
     if abs(threshold) < 1e30:
         low, high = min(low, threshold), max(high, threshold)
@@ -42,12 +42,12 @@ def _draw_worlds(audit: Audit, axes: Axes) -> None:
         (audit.absent, COLOURS[0], "-", other),
         (audit.present, COLOURS[1], "--", "with the canary"),
     ):
-        # What lies beyond is counted in the last bin, so that nothing is hidden.
-        shown = np.clip(scores, bins[0], bins[-1])
-        weights = np.full(len(shown), 1 / len(shown))
-        axes.hist(shown, bins, weights=weights, color=colour, alpha=0.25)
+        # Scores beyond the bins are counted in the first or last one, so that none is hidden.
+        clipped = np.clip(scores, bins[0], bins[-1])
+        weights = np.full(len(clipped), 1 / len(clipped))
+        axes.hist(clipped, bins, weights=weights, color=colour, alpha=0.25)
         axes.hist(
-            shown,
+            clipped,
             bins,
             weights=weights,
             color=colour,
@@ -92,18 +92,18 @@ def _draw_bound(audit: Audit, axes: Axes) -> None:
 
 
 def _draw_checks(audit: Audit, axes: Axes) -> None:
-    """A p-value for each check, by kind, and the limit below which an honest run hardly gets."""
+    """Draws the p-value of each check by kind, and the limit that honest runs rarely go below."""
     limit = audit.false_alarm / max(1, len(audit.checks))
     kinds = list(dict.fromkeys(check.kind for check in audit.checks))
     for passed, colour, marker in ((True, COLOURS[2], "o"), (False, COLOURS[1], "x")):
-        shown = [check for check in audit.checks if check.passed == passed]
+        checks = [check for check in audit.checks if check.passed == passed]
         axes.scatter(
-            [max(check.p_value, _LEAST) for check in shown],
-            [kinds.index(check.kind) for check in shown],
+            [max(check.p_value, _LEAST) for check in checks],
+            [kinds.index(check.kind) for check in checks],
             color=colour,
             marker=marker,
             alpha=0.7,
-            label=f"{len(shown)} {'as planned' if passed else 'not so'}",
+            label=f"{len(checks)} {'as planned' if passed else 'not so'}",
         )
     axes.axvline(limit, color="black", linewidth=1.2, label=f"limit: {limit:.1g}")
     axes.set_xscale("log")

@@ -1,6 +1,6 @@
 """Pictures of a federation: how silos differ in size and labels, and what their images look like.
 
-They show records as they are, so they are for those who may see the records.
+They show records as they are, so only for those who may see the records.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from silodp.data.federation import Federation, Records, Silo
 from silodp.data.tasks import get_task
 from silodp.pictures.pictures import COLOURS, new_figure, save
 
-_MOST_NAMED = 45  # silos whose names have room under an axis
-_LETTERS = 110  # that fit side by side under an axis
+_MOST_NAMED = 45  # most silos whose names fit under an axis
+_LETTERS = 110  # letters that fit side by side under an axis
 _MOST_CLASSES_NAMED = 25
-_LOG_FROM = 50  # times as many records in the largest silo as in the smallest
+_LOG_FROM = 50  # a log axis from this ratio of the largest silo to the smallest
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 _ROWS = 12  # silos on a contact sheet
@@ -32,7 +32,7 @@ _INCHES = 0.85
 
 
 def draw_heterogeneity(federation: Federation, path: Path) -> Path:
-    """Two panels: training and test records of each silo; what its training labels are like."""
+    """Draws two panels: training and test records of each silo, and its training labels."""
     figure, (above, below) = new_figure(10, 7.2, panels=2, stacked=True)
     train, test = federation.train_counts.sum(), federation.test_counts.sum()
     figure.suptitle(
@@ -64,7 +64,7 @@ def _draw_sizes(federation: Federation, axes: Axes) -> None:
     else:
         axes.yaxis.set_major_locator(_whole_numbers())
     axes.set(ylabel="records")
-    _head(axes, f"Records: {_extent(train)} a silo for training, {_extent(test)} for testing")
+    _head(axes, f"Records per silo: {_extent(train)} for training, {_extent(test)} for testing")
     _name_silos(axes, federation.names)
 
 
@@ -72,7 +72,7 @@ def _draw_targets(federation: Federation, axes: Axes) -> None:
     quantiles = np.array([np.quantile(silo.train.y, _QUANTILES) for silo in federation.silos])
     order = np.argsort(quantiles[:, 2], kind="stable")
     lowest, low, middle, high, highest = quantiles[order].T
-    axes.use_sticky_edges = False  # or the lowest column would touch the frame
+    axes.use_sticky_edges = False  # else the lowest column would touch the frame
     _columns(axes, lowest, highest, "#a9cfe6", "5 to 95 % of the records")
     _columns(axes, low, high, COLOURS[0], "25 to 75 %")
     edges = np.append(_places(order), len(order) + 1) - 0.5
@@ -122,7 +122,7 @@ def _draw_classes(federation: Federation, figure: Figure, axes: Axes) -> None:
 
 
 def _columns(axes: Axes, bottom, top: np.ndarray, colour: str, label: str) -> None:
-    """A column a silo, set apart where there is room; else they run together, drawn as one."""
+    """Draws one column per silo, apart where there is room; else as one outline."""
     if len(top) <= _MOST_NAMED:
         at = _places(top)
         axes.bar(at, top - bottom, 0.8, bottom, color=colour, linewidth=0, label=label)
@@ -141,7 +141,7 @@ def _extent(counts: np.ndarray) -> str:
 
 
 def _class_shares(federation: Federation) -> np.ndarray:
-    """[silos, classes]: the share of each silo's training records that is of each class."""
+    """Shares [silos, classes] of each silo's training records by class."""
     task, classes = get_task(federation.task), _number_of_classes(federation)
     shares = np.empty((len(federation.silos), classes))
     for row, silo in zip(shares, federation.silos, strict=True):
@@ -155,8 +155,8 @@ def _number_of_classes(federation: Federation) -> int:
 
 
 def _name_silos(axes: Axes, names: Sequence[str], else_title: str = "silo, in order") -> None:
-    """Names under the axis where there is room, else numbers."""
-    room = max(0, 4 - len(names)) / 2  # or a single silo would be as wide as the picture
+    """Writes names under the axis where there is room, else numbers."""
+    room = max(0, 4 - len(names)) / 2  # else a single silo would be as wide as the picture
     axes.set_xlim(0.4 - room, len(names) + 0.6 + room)
     if len(names) <= _MOST_NAMED:
         texts = [in_picture(name, 18) for name in names]
@@ -173,7 +173,7 @@ def _whole_numbers() -> MaxNLocator:
 
 
 def _head(axes: Axes, title: str) -> None:
-    """Title and legend side by side above the panel, where they hide nothing."""
+    """Puts title and legend side by side above the panel, where they hide nothing."""
     axes.set_title(title, fontsize=10, loc="left")
     axes.legend(
         frameon=False, fontsize="small", ncols=3, loc="lower right", bbox_to_anchor=(1, 0.98)
@@ -194,7 +194,7 @@ def holds_images(federation: Federation) -> bool:
 
 
 def draw_contact_sheet(federation: Federation, path: Path) -> Path:
-    """A row a silo: some images for training, some for testing, each with its label."""
+    """Draws one row per silo: some training and some test images, each with its label."""
     rows = _spread(len(federation.silos), _ROWS)
     width = _NAME_WIDTH + 2 * _EACH * 1.08 + _GAP
     height = 0.7 + _ROW_HEIGHT * len(rows)
@@ -211,7 +211,7 @@ def draw_contact_sheet(federation: Federation, path: Path) -> Path:
         silo, top = federation.silos[index], 0.6 + _ROW_HEIGHT * number
         axes.text(0.1, top + 0.5, in_picture(silo.name, 22), va="center")
         for part, start in left.items():
-            records = _of_part(silo, part)
+            records = _records_of(silo, part)
             for place, row in enumerate(_spread(len(records), _EACH)):
                 corner = start + 1.08 * place
                 _place_image(axes, (records.x[row] - lowest) / (highest - lowest), corner, top)
@@ -220,17 +220,17 @@ def draw_contact_sheet(federation: Federation, path: Path) -> Path:
     return save(figure, path)
 
 
-def _of_part(silo: Silo, part: str) -> Records:
+def _records_of(silo: Silo, part: str) -> Records:
     return silo.train if part == "train" else silo.test
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """Up to so many numbers below `count`, evenly spread."""
+    """Up to `most` numbers below `count`, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
 
 
 def _range(federation: Federation) -> tuple[float, float]:
-    """What is drawn black and what white: the whole range of pixels, or of all that is there."""
+    """Values drawn black and white: the ends of the pixels' range, or of all features."""
     if federation.pixels is not None:
         return 0.0, 255.0
     parts = [records.x for silo in federation.silos for records in (silo.train, silo.test)]
@@ -239,13 +239,13 @@ def _range(federation: Federation) -> tuple[float, float]:
 
 
 def _place_image(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
-    """Into the square of side 1 at this place, without distortion."""
+    """Draws an image into the square of side 1 at this place, without distortion."""
     tall, wide = (side / max(image.shape[:2]) for side in image.shape[:2])
     left, top = left + (1 - wide) / 2, top + (1 - tall) / 2
     extent = (left, left + wide, top + tall, top)
-    shown = image[..., 0] if image.shape[2] == 1 else image
+    pixels = image[..., 0] if image.shape[2] == 1 else image
     axes.imshow(
-        shown, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="nearest", aspect="auto"
+        pixels, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="nearest", aspect="auto"
     )
 
 

@@ -1,8 +1,8 @@
 """The first thing to run: four methods, three budgets in one federation, and the paper's bump.
 
-A third of the silos each asks for strict, medium and generous privacy. The picture shows the error
-of MR-MTL against lambda: with privacy the best lambda lies between local training and FedAvg, and
-further towards FedAvg than without. `ebmtl` needs no lambda.
+A third of the silos has a strict budget, a third a medium and a third a generous one. The picture
+shows the error of MR-MTL against lambda: with privacy the best lambda lies between local training
+and FedAvg, and further towards FedAvg than without. `ebmtl` needs no lambda.
 """
 
 import math
@@ -25,7 +25,7 @@ _LABELS = {"local": "local", "fedavg": "FedAvg", "ebmtl": "ebmtl (no lambda)"}
 
 
 def run_demo(out: Path, reporter: Reporter) -> tuple[list[Result], Path]:
-    """Trains all, writes each result into a folder of its own, and draws the picture."""
+    """Trains all methods, writes each result into its own folder, and draws the picture."""
     policies = [
         write_file(out / "policies.toml", _policies(BUDGETS)),
         write_file(out / "no-privacy.toml", _policies((math.inf,))),
@@ -73,7 +73,7 @@ def _policies(budgets: Sequence[float]) -> str:
 def draw_bump(
     panels: Sequence[tuple[str, Sequence[Result], Sequence[Result]]], path: Path, title: str
 ) -> Path:
-    """The metric against lambda, a panel for each (name, sweep, methods without a lambda).
+    """Draws the metric against lambda, one panel per (name, sweep, methods without a lambda).
 
     Local training and FedAvg are the two ends that lambda moves between: lines across the panel,
     as is any other method without a lambda.

@@ -1,4 +1,4 @@
-"""Pictures of what `ebmtl` learned: who keeps how much, who is alike, in what silos differ."""
+"""Pictures of what `ebmtl` learned: who keeps how much, who is alike, how silos differ."""
 
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from silodp.results.learned import by_budget, in_order, is_summed_up
 from silodp.results.result import Result
 
 KEPT, RELATIONS, DIFFERS = PICTURES = ("kept.png", "relations.png", "differs.png")
-_MOST_LINES = 8  # silos with a line of their own
-_MOST_NAMED = 25  # silos whose names have room at an axis
+_MOST_LINES = 8  # most silos that get a line of their own
+_MOST_NAMED = 25  # most silos whose names fit at an axis
 _MOST_BARS = 15
 _LONGEST = 22
-_SMOOTHED = 20  # parts of the rounds that a mean is taken over
+_SMOOTHED = 20  # a running mean spans the rounds divided by this
 _STYLES = ("-", "--", ":", "-.")
-# Both ends are told apart in grey as well: the one is light, the other dark.
+# The ends differ in grey as well: one is light, the other dark.
 _OPPOSITE_TO_ALIKE = LinearSegmentedColormap.from_list(
     "opposite to alike", ["#E69F00", "#FFFFFF", "#00456B"]
 )
@@ -51,11 +51,11 @@ def draw_learned(result: Result, folder: Path | str) -> list[Path]:
 
 
 def _draw_kept(result: Result, learned: dict[str, Any], path: Path) -> Path:
-    """A line a silo, or (of many) the median and a band for each budget."""
+    """Draws one line per silo, or (for many) the median and a band for each budget."""
     figure, (axes,) = new_figure(7.4, 4.4)
     names = [silo["silo"] for silo in learned["silos"]]
     parts, kept, window = _smoothed(np.array(learned["kept"], float))
-    # A part is some rounds: each of them, unless there are many.
+    # A part is one round, or several if there are many rounds.
     long = result.options["rounds"] / len(learned["kept"])
     rounds, window = parts * long - (long - 1) / 2, round(window * long)
     what = "how much silos keep of their own"
@@ -90,7 +90,7 @@ def _draw_budgets(axes: Axes, rounds: np.ndarray, kept: np.ndarray, epsilons: li
 
 
 def _smoothed(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Parts, running means [parts, silos] around them, and over how many parts they are."""
+    """Centres of windows, running means [windows, silos], and the parts in a window."""
     window = max(1, len(kept) // _SMOOTHED)
     sums = np.cumsum(np.concatenate([np.zeros((1, kept.shape[1])), kept]), axis=0)
     means = (sums[window:] - sums[:-window]) / window
@@ -98,7 +98,7 @@ def _smoothed(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _draw_relations(result: Result, learned: dict[str, Any], path: Path) -> Path:
-    """Cosines of all pairs; those of a group next to each other and framed."""
+    """Draws the cosines of all pairs, with groups next to each other and framed."""
     figure, (axes,) = new_figure(7.2, 6.2)
     names = [silo["silo"] for silo in learned["silos"]]
     relations = np.array(learned["relations"], float)
@@ -141,19 +141,21 @@ def _draw_relations(result: Result, learned: dict[str, Any], path: Path) -> Path
     if not groups:
         note = "blocks without a frame: the same way, but by more or less, without gaps"
         axes.set_xlabel(f"{axes.get_xlabel()}\n{note}".strip())
-    found = f"{len(groups)} groups" if len(groups) > 1 else "1 group" if groups else "no groups"
-    axes.set_title(f"{in_picture(result.data)}: {len(names)} silos, {found}", fontsize=11)
+    groups_text = (
+        f"{len(groups)} groups" if len(groups) > 1 else "1 group" if groups else "no groups"
+    )
+    axes.set_title(f"{in_picture(result.data)}: {len(names)} silos, {groups_text}", fontsize=11)
     return save(figure, path)
 
 
 def _by_group(order: list[int], groups: list[list[int]]) -> list[int]:
-    """Groups in their order, then the silos of none; within each, in the order given."""
+    """Sorts silos by group, ungrouped ones last; keeps the given order within a group."""
     number_of = {place: number for number, group in enumerate(groups) for place in group}
     return sorted(order, key=lambda place: number_of.get(place, len(groups)))
 
 
 def _draw_differs(result: Result, learned: dict[str, Any], path: Path) -> Path:
-    """Bars of the features or layers that differ most."""
+    """Draws bars of the features or layers that differ most."""
     part = "feature" if "features" in learned else "layer"
     parts = learned[f"{part}s"]
     most = parts[:_MOST_BARS]
@@ -174,6 +176,6 @@ def _draw_differs(result: Result, learned: dict[str, Any], path: Path) -> Path:
 
 
 def _style(number: int, width: float = 1.8) -> dict[str, Any]:
-    """A colour and, for those who see no colours, a kind of line."""
+    """A colour and a kind of line, which can be told apart without colour."""
     colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
     return {"color": colour, "linestyle": style, "linewidth": width}

@@ -17,14 +17,14 @@ from silodp.privacy.plan import SiloPlan
 from silodp.results.result import Result
 from silodp.runs.planning import by_budget, spending_curve
 
-# Okabe and Ito's colours: told apart by colour-blind readers.
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def new_figure(
     width: float, height: float, panels: int = 1, stacked: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure (that needs no screen) with panels side by side, or one above the other."""
+    """Makes a figure (without a screen) with panels side by side, or one above the other."""
     figure, grid = new_grid(width, height, *((panels, 1) if stacked else (1, panels)))
     return figure, [axes for row in grid for axes in row]
 
@@ -32,7 +32,7 @@ def new_figure(
 def new_grid(
     width: float, height: float, rows: int, columns: int
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure (that needs no screen) with rows of panels."""
+    """Makes a figure (without a screen) with rows of panels."""
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).tolist()
     for axes in (axes for row in grid for axes in row):
@@ -42,7 +42,7 @@ def new_grid(
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a PNG fit for print, whole or not at all."""
+    """Writes a PNG fit for print, atomically."""
     picture = io.BytesIO()
     with warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; nobody can do more about it.
@@ -52,7 +52,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def save_both(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Writes NAME.png and, for print, NAME.pdf; the same figure is the same files."""
+    """Writes NAME.png and, for print, NAME.pdf; equal figures give equal files."""
     picture = io.BytesIO()
     # TrueType fonts, as publishers ask for, and no date.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
@@ -64,7 +64,7 @@ def save_both(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def draw_history(results: Sequence[Result], path: Path) -> Path:
-    """The test metric against rounds: mean and band (one standard deviation) over seeds."""
+    """Draws the test metric over rounds: mean and one standard deviation over seeds."""
     figure, (axes,) = new_figure(6.4, 4.2)
     for number, result in enumerate(results):
         rounds = [point["round"] for point in result.history]
@@ -84,10 +84,10 @@ def draw_history(results: Sequence[Result], path: Path) -> Path:
 
 
 def draw_spending(plans: Sequence[SiloPlan], path: Path) -> Path:
-    """Epsilon spent against rounds: a line for each budget."""
+    """Draws epsilon spent over rounds, one line per budget."""
     figure, (axes,) = new_figure(6.4, 4.2)
     budgets = by_budget(plans)
-    # More lines than colours would not be told apart: every so many of them.
+    # More lines than colours could not be told apart: draw every n-th budget.
     step = max(1, -(-len(budgets) // len(COLOURS)))
     for colour, (budget, same) in zip(COLOURS, list(budgets.items())[::step], strict=False):
         rounds, spent = spending_curve(same[len(same) // 2])

@@ -1,4 +1,4 @@
-"""The picture of a setting of the analysis: error against lambda, with and without privacy."""
+"""The picture of `silodp theory`: error against lambda, with and without privacy."""
 
 import math
 from pathlib import Path
@@ -15,9 +15,9 @@ _POINTS = 13
 
 
 def draw_theory(setting: Setting, simulation: Simulation | None, path: Path) -> Path:
-    """Lines for the closed forms, points for the simulation; stars at the best lambda.
+    """Draws lines for the closed forms, points for the simulation, stars at the best lambda.
 
-    The two ends, which no logarithmic axis holds, stand beside the lines, as 0 and infinity.
+    The ends 0 and infinity, which a log axis cannot show, stand beside the lines.
     """
     figure, (axes,) = new_figure(7.2, 4.8)
     plain = setting.without_privacy
@@ -76,8 +76,10 @@ def _draw(
     if simulation is not None:
         means = simulation.means(setting.sigma_dp)
         lams = np.logspace(*decades, _POINTS)
-        asked = np.array([0.0, *lams, math.inf])
-        mean, spread = mean_and_standard_error(errors_of_trials(asked, means, simulation.centres))
+        all_lams = np.array([0.0, *lams, math.inf])
+        mean, spread = mean_and_standard_error(
+            errors_of_trials(all_lams, means, simulation.centres)
+        )
         axes.errorbar(
             [ends[0], *lams, ends[1]],
             mean,

@@ -13,11 +13,11 @@ from silodp.pictures.pictures import COLOURS, new_figure, save
 from silodp.results.result import Result
 
 _WAYS = {"untuned": "untuned", "tuned": "tuned (this run)", "naive": "naive search"}
-_HATCHES = ("", "//", "..")  # told apart in grey
+_HATCHES = ("", "//", "..")  # differ in grey as well
 
 
 def draw_tuning(result: Result, path: Path) -> Path:
-    """What silos chose, a panel for each hyperparameter; noise, and what else was trained."""
+    """Draws what silos chose, a panel per hyperparameter; then noise, and the runs compared."""
     tuning = result.tuning
     assert tuning is not None
     compared = "compared" in tuning
@@ -41,7 +41,7 @@ def draw_tuning(result: Result, path: Path) -> Path:
 def _draw_chosen(
     axes: Axes, name: str, values: Sequence[float], chosen: Sequence[Mapping[str, Any]]
 ) -> None:
-    """How many silos chose which value."""
+    """Draws how many silos chose which value."""
     points = [point for silo in chosen for point in silo["per_seed"]]
     counts = Counter(f"{point[name]:g}" if point else "pivot's" for point in points)
     labels = [f"{value:g}" for value in values] + (["pivot's"] if counts["pivot's"] else [])
@@ -52,7 +52,7 @@ def _draw_chosen(
 
 
 def _draw_ways(axes: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float]]) -> None:
-    """Bars of the three ways side by side, in as many groups."""
+    """Draws the bars of the three ways side by side, group by group."""
     width = 0.8 / len(heights)
     for number, (way, values) in enumerate(heights.items()):
         bars = axes.bar(

@@ -1,4 +1,4 @@
-"""One page that a person can read: of runs, sweeps and ledgers, in one self-contained HTML file."""
+"""A report for people on runs, sweeps and ledgers, in one self-contained HTML file."""
 
 from silodp.report.write import report_page, write_report
 

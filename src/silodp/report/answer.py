@@ -1,4 +1,4 @@
-"""The answer first: who gained, by how much, at what privacy. In sentences."""
+"""The answer first: who gain, by how much, at what privacy. In sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,29 +19,29 @@ WHAT = NAMES
 
 
 def method_name(result: Result) -> str:
-    """As figures have it."""
+    """Name of the result's method, as in figures."""
     return name_of(look_of(result.method))
 
 
 def look(result: Result) -> Look:
-    """The colour, line and mark of its method."""
+    """Colour, line and mark of the result's method."""
     return look_of(result.method)
 
 
 def over_seeds(result: Result) -> str:
-    """Of how many seeds it is the mean."""
+    """Says over how many seeds the result is a mean."""
     return f"mean over {count(len(result.test['per_seed']), 'seed')}"
 
 
 def unproven_reasons(result: Result) -> list[str]:
-    """Why epsilon is not proven, of silos that have one."""
+    """Why epsilon is not proven, for silos that have one."""
     if all(math.isinf(epsilon) for epsilon in result.epsilons):
         return []
     return [reason for reason in result.unproven if reason != NOT_PRIVATE]
 
 
 def headline(run: Run) -> str:
-    """One sentence that says it all."""
+    """The answer in one sentence."""
     result = run.result
     name = method_name(result)
     silos = len(result.per_silo)
@@ -56,7 +56,7 @@ def headline(run: Run) -> str:
     better = sum(one.mean > 0 for one in gains)
     if silos == 1:
         return f"There is one silo alone: nobody to learn from, and nothing to gain by {name}."
-    silos = len(gains)  # those that can be compared
+    silos = len(gains)  # silos that can be compared
     if not silos:
         return f"No silo can tell whether {name} is better than training alone."
     if better == silos:
@@ -67,51 +67,53 @@ def headline(run: Run) -> str:
 
 
 def sentences(run: Run) -> list[str]:
-    """By how much, at what privacy, and what is not known."""
+    """Says by how much, at what privacy, and what is not known."""
     result = run.result
-    told = [_of_all(run)] if run.baselines else []
+    lines = [_of_all(run)] if run.baselines else []
     for method in BASELINES:
         if method in run.baselines and len(result.per_silo) > 1:
-            told.append(_of_silos(result, run.baselines[method], method))
-    told.append(privacy_sentence(result))
-    told += [part_sentence(silo) for silo in result.privacy if silo.get("of_rounds") is not None]
-    return told
+            lines.append(_of_silos(result, run.baselines[method], method))
+    lines.append(privacy_sentence(result))
+    lines += [part_sentence(silo) for silo in result.privacy if silo.get("of_rounds") is not None]
+    return lines
 
 
 def part_sentence(silo: Mapping[str, Any]) -> str:
-    """In how many rounds a site took part, and what it paid for.
+    """Says in how many rounds a site took part, and what it paid for.
 
     Args:
-      silo: what a site's own result says of its privacy.
+      silo: the privacy entry of a site's own result.
     """
     took, rounds, charged = silo.get("rounds", 0), silo["of_rounds"], silo.get("charged_rounds")
     name = shown(silo["silo"])
     if took >= rounds:
         return f"Silo {name} took part in all of the {count(rounds, 'round')}."
-    said = f"Silo {name} took part in {took:,} of {count(rounds, 'round')}"
+    sentence = f"Silo {name} took part in {took:,} of {count(rounds, 'round')}"
     if charged is not None:
-        # A metric at the end is charged by itself, and is no round.
-        said += f" and is charged for {charged:,}, because rounds are charged in blocks"
+        # A metric at the end is charged apart from rounds.
+        sentence += f" and is charged for {charged:,}, because rounds are charged in blocks"
         if charged < rounds:
-            said += "; what the others would have cost was given back to its lifetime"
-    return f"{said}. Epsilon here is that of all {rounds:,} rounds, which bounds that of a part."
+            sentence += "; what the others would have cost was given back to its lifetime"
+    return (
+        f"{sentence}. Epsilon here is that of all {rounds:,} rounds, which bounds that of a part."
+    )
 
 
 def missing_baselines(run: Run) -> str | None:
-    """What to do where there is nothing to compare with."""
-    if run.result.options.get("engine") == AT_SITES:  # there is nobody else's run to compare with
+    """Says what to do where there is nothing to compare with; None if all is there."""
+    if run.result.options.get("engine") == AT_SITES:  # no other run to compare with
         return None
     missing = [m for m in BASELINES if m not in run.baselines and m != run.result.method]
     if not missing:
         return None
-    said = f"Not compared with {' and '.join(WHAT[m] for m in missing)}: "
+    start = f"Not compared with {' and '.join(WHAT[m] for m in missing)}: "
     if run.result.options.get("ledger") is not None:
         return (
-            f"{said}these would be further runs, charged to the same ledgers. Compare beforehand, "
+            f"{start}these would be further runs, charged to the same ledgers. Compare beforehand, "
             "on records that are not secret, or without a ledger as an experiment."
         )
     return (
-        f"{said}train with --baselines, or give the folders of their runs (same data, budgets and "
+        f"{start}train with --baselines, or give the folders of their runs (same data, budgets and "
         "seeds) beside this one."
     )
 
@@ -120,30 +122,32 @@ def _of_all(run: Run) -> str:
     result = run.result
     what = get_metric(result.metric).noun
     own = plus_minus(result.mean, result.std, result.metric)
-    told = []
+    comparisons = []
     for method in BASELINES:
         if other := run.baselines.get(method):
-            found = overall(result, other)
+            gain = overall(result, other)
             theirs = f"{WHAT[method]} ({measured(other.mean, other.metric)})"
-            told.append(f"{how_much(found, result.metric)} {theirs}{_certainty(found, result)}")
-    return f"Over all silos its test {what} is {own}: {', and '.join(told)}."
+            comparisons.append(
+                f"{how_much(gain, result.metric)} {theirs}{_certainty(gain, result)}"
+            )
+    return f"Over all silos its test {what} is {own}: {', and '.join(comparisons)}."
 
 
-def how_much(found: Gain, metric: str) -> str:
-    """Such as "12 % lower (better) than"."""
-    if found.mean == 0:
+def how_much(gain: Gain, metric: str) -> str:
+    """A gain in words, such as "12 % lower (better) than"."""
+    if gain.mean == 0:
         return "the same as"
-    known = get_metric(metric)
-    return f"{known.size(found.mean)} {known.way(found.mean)} than"
+    about = get_metric(metric)
+    return f"{about.size(gain.mean)} {about.way(gain.mean)} than"
 
 
-def _certainty(found: Gain, result: Result) -> str:
+def _certainty(gain: Gain, result: Result) -> str:
     seeds = len(result.test["per_seed"])
-    if found.mean == 0:
+    if gain.mean == 0:
         return ""
-    if math.isnan(found.error):
+    if math.isnan(gain.error):
         return f", by {count(seeds, 'seed')}: too few to tell it from chance"
-    if not found.clear:
+    if not gain.clear:
         return f", which may be chance (over {seeds} seeds, Student's t at {100 * CHANCE:g} %)"
     return ""
 
@@ -153,51 +157,53 @@ def _of_silos(result: Result, other: Result, method: str) -> str:
     if not gains:
         return f"Against {WHAT[method]}, no silo can be compared."
     better, worse = sum(g.mean > 0 for g in gains), sum(g.mean < 0 for g in gains)
-    said = f"Against {WHAT[method]}, {count(better, 'silo gains', 'silos gain')} and {worse:,} lose"
+    start = (
+        f"Against {WHAT[method]}, {count(better, 'silo gains', 'silos gain')} and {worse:,} lose"
+    )
     if math.isnan(gains[0].error):
         seeds = count(len(result.test["per_seed"]), "seed")
-        return f"{said}; over {seeds} single silos vary a lot."
+        return f"{start}; over {seeds} single silos vary a lot."
     clear = sum(g.mean > 0 and g.clear for g in gains)
     clear_loss = sum(g.mean < 0 and g.clear for g in gains)
     expected = CHANCE / 2 * len(gains)  # to either side
     by_chance = f" (by chance alone, about {expected:.0f} would do either)" if expected >= 1 else ""
     return (
-        f"{said}; clearly so (over seeds, Student's t at {100 * CHANCE:g} %), {clear:,} gain and "
+        f"{start}; clearly so (over seeds, Student's t at {100 * CHANCE:g} %), {clear:,} gain and "
         f"{clear_loss:,} lose{by_chance}."
     )
 
 
 def privacy_sentence(result: Result) -> str:
-    """What each silo was promised."""
+    """Says what each silo was promised."""
     spent = result.epsilons
     if all(math.isinf(epsilon) for epsilon in spent):
         return "Without privacy: nothing protects the records from what was released."
     protected = {"record": "each single record", "subject": "each person with all their records"}
     whom = protected.get(result.privacy[0]["unit"], "each record")
-    said = f"Privacy of {whom}: {epsilon_range(spent)}, {delta_range(result)}"
+    sentence = f"Privacy of {whom}: {epsilon_range(spent)}, {delta_range(result)}"
     if without := without_privacy(result):
-        said += f"; but {count(without, 'silo has', 'silos have')} no privacy at all"
+        sentence += f"; but {count(without, 'silo has', 'silos have')} no privacy at all"
     if unproven_reasons(result):
-        return f"{said}. It is NOT proven for what the run did."
+        return f"{sentence}. It is NOT proven for what the run did."
     if result.experiment:
-        return f"{said}, of an experiment: its noise came from seeds and protects nobody."
-    return f"{said}. Proven."
+        return f"{sentence}, of an experiment: its noise came from seeds and protects nobody."
+    return f"{sentence}. Proven."
 
 
 def without_privacy(result: Result) -> int:
-    """How many silos have no budget."""
+    """Number of silos without a budget."""
     return sum(math.isinf(epsilon) for epsilon in result.epsilons)
 
 
 def epsilon_range(spent: Sequence[float]) -> str:
-    """Of the silos that have a budget."""
+    """Range of epsilon over the silos that have a budget."""
     finite = [epsilon for epsilon in spent if math.isfinite(epsilon)]
     low, high = budget(min(finite)), budget(max(finite))
     return f"epsilon {low}" if low == high else f"epsilon {low} to {high}, each silo its own"
 
 
 def delta_range(result: Result) -> str:
-    """Likewise."""
+    """Range of delta over the silos that have a budget."""
     deltas = [p["delta"] for p in result.privacy if math.isfinite(p["epsilon"])]
     low, high = small(min(deltas)), small(max(deltas))
     return f"delta {low}" if low == high else f"delta {low} to {high}"

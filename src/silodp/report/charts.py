@@ -1,4 +1,4 @@
-"""What a chart is (title, legend, words for those who do not see it), and charts of lines."""
+"""Charts (title, legend, words for those who do not see them), and charts of lines."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from silodp.report.drawing import Frame, Line, Scale, both_widths, svg
 from silodp.report.html import Html, tag
 
 NO_PRIVACY = "no privacy"
-# Errors above so many times the least leave the drawing at its top: they would squeeze the rest.
+# Errors above this multiple of the least are cut off at the top: they would squeeze the rest.
 _MOST_OF_LEAST = 3.0
 
 
@@ -22,7 +22,7 @@ def figure(
     bands: bool = False,
     below: Html | None = None,
 ) -> Html:
-    """A chart with its title; series can be switched off, and bands chosen."""
+    """A chart with its title, buttons that switch series off, and a choice of bands."""
     tools = []
     if len(looks) > 1:
         buttons = [
@@ -39,7 +39,7 @@ def figure(
         tools.append(tag("div", buttons, class_="legend", role="group", aria_label="Shown"))
     if bands:
         choices = (("std", "standard deviation"), ("error", "standard error"), ("none", "none"))
-        options = [tag("option", said, value=value) for value, said in choices]
+        options = [tag("option", label, value=value) for value, label in choices]
         tools.append(tag("label", "Bands over seeds: ", tag("select", options, data_bands=True)))
     plot = tag(
         "div",
@@ -55,7 +55,7 @@ def figure(
 
 
 def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, alt: str) -> Html:
-    """Lines over rounds, with bands."""
+    """A chart of lines over rounds, with bands."""
     low, high, log = _range(lines, metric)
     rounds = [p.x for line in lines for p in line.points]
 
@@ -77,7 +77,7 @@ def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, al
 
 
 def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> Html:
-    """The metric over budgets, on a log axis; without privacy is at the far right."""
+    """A chart of the metric over budgets, on a log axis; runs without privacy at the right."""
     points = [p for line in lines for p in line.points]
     low, high, log = _range(lines, metric)
     budgets = sorted({p.x for p in points})
@@ -108,16 +108,16 @@ def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> 
 
 
 def _beyond(lines: Sequence[Line], high: float) -> Html | None:
-    """What the drawing leaves out."""
+    """Says how many points lie above the drawing; None if none does."""
     number = sum(p.y > high for line in lines for p in line.points)
     if not number:
         return None
-    said = "point lies above the drawing and is" if number == 1 else "points lie above it and are"
-    return tag("p", f"{number} {said} read at its upper edge.", class_="note")
+    words = "point lies above the drawing and is" if number == 1 else "points lie above it and are"
+    return tag("p", f"{number} {words} read at its upper edge.", class_="note")
 
 
 def in_frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
-    """Room for numbers at the left, for the axis' words above and below."""
+    """A frame with room for numbers at the left, and for the axes' labels above and below."""
     left, right, top, bottom = 58, width - 14, 28, height - 46
     return Frame(
         width,
@@ -128,16 +128,16 @@ def in_frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
 
 
 def _range(lines: Sequence[Line], metric: str) -> tuple[float, float, bool]:
-    """From where to where the metric's axis goes, and whether it is a log axis.
+    """Ends of the metric's axis, and whether it is a log axis.
 
-    Of every line, the best point is inside.
+    The best point of every line is inside.
     """
     points = [p for line in lines for p in line.points]
     low = min(p.y - p.std for p in points)
     high = max(p.y + p.std for p in points)
-    known = get_metric(metric)
-    if not known.by_ratio:
-        pad, (least, most) = max(0.04 * (high - low), 0.005), known.limits
+    about = get_metric(metric)
+    if not about.by_ratio:
+        pad, (least, most) = max(0.04 * (high - low), 0.005), about.limits
         return max(least, low - pad), min(most, high + pad), False
     least = min(p.y for p in points)
     low = max(low, 0.5 * least)

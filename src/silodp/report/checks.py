@@ -1,4 +1,4 @@
-"""Whether what a report is made from is what it should be: told by file and field if it is not."""
+"""Checks of what a report is made from; errors name the file and the field."""
 
 import math
 from collections.abc import Mapping
@@ -10,13 +10,12 @@ from silodp.models.metrics import METRICS
 from silodp.results.learned import is_summed_up
 from silodp.results.result import Result
 
-LARGEST = 1e100  # that is drawn: sums and squares of such numbers are still finite
+LARGEST = 1e100  # largest number drawn: sums and squares of such numbers are still finite
 NUMBER, WHOLE, TEXT = "a finite number", "a whole number of at least 0", "text"
 AMOUNT, _YES_NO = "a finite number of at least 0", "true or false"
 _SHARE, _EPSILON = "a number from 0 to 1", "a number of at least 0, be it infinite"
-# Shapes: these words; a list of something; a table by its keys, `...` meaning all others; and in
-# a tuple, what may be left out.
-# Test records may have no such metric: a single one has no R².
+# A shape is one of these words, a list with the shape of its items, or a table by key (`...` for
+# all other keys). What stands in a tuple may be missing: a single test record, say, has no R².
 _SUMMARY = {"mean": (NUMBER,), "std": (AMOUNT,), "per_seed": [(NUMBER,)]}
 _FIELDS: dict[str, Any] = {
     "data": TEXT,
@@ -54,7 +53,7 @@ CLUSTERS = [{"silo": TEXT, "cluster": WHOLE, "agreement": NUMBER}]
 
 
 def checked(result: Result, path: Path) -> Result:
-    """The result, if a report can be made from it."""
+    """Returns the result if a report can be made from it; else refuses it."""
     for name, shape in _FIELDS.items():
         _check(getattr(result, name), shape, name, path)
     if result.metric not in METRICS:
@@ -67,7 +66,7 @@ def checked(result: Result, path: Path) -> Result:
         raise SilodpError(f"{path}: per_silo and privacy do not name the same silos: run it again.")
     seeds = {len(one["per_seed"]) for one in (result.test, *result.per_silo)}
     if len(seeds) > 1 or 0 in seeds:
-        raise SilodpError(f"{path}: per_seed is not as long for all silos: run it again.")
+        raise SilodpError(f"{path}: per_seed differs in length between silos: run it again.")
     if result.learned is not None and is_summed_up(result):
         _check(result.learned["silos"], _KEPT, "learned.silos", path)
         if [silo["silo"] for silo in result.learned["silos"]] != names:
@@ -86,13 +85,13 @@ def is_number(value: Any) -> bool:
 
 
 def _check(value: Any, shape: Any, name: str, path: Path) -> None:
-    if (found := _misfit(value, shape, name)) is not None:
-        place, inner, expected = found
+    if (misfit := _misfit(value, shape, name)) is not None:
+        place, inner, expected = misfit
         raise SilodpError(f"{path}: {place} is {inner!r:.60}, not {expected}: run it again.")
 
 
 def _misfit(value: Any, shape: Any, name: str) -> tuple[str, Any, str] | None:
-    """The first place that is of another kind, what stands there, and what should."""
+    """The first place of another shape, the value there, and what was expected."""
     if isinstance(shape, tuple):
         return None if value is None else _misfit(value, shape[0], name)
     if isinstance(shape, dict):
@@ -107,7 +106,7 @@ def _misfit(value: Any, shape: Any, name: str) -> tuple[str, Any, str] | None:
     else:
         return None if _is(value, shape) else (name, value, shape)
     misfits = (_misfit(inner, shape, place) for place, inner, shape in parts)
-    return next((found for found in misfits if found is not None), None)
+    return next((misfit for misfit in misfits if misfit is not None), None)
 
 
 def _is(value: Any, kind: str) -> bool:

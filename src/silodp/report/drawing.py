@@ -1,7 +1,7 @@
 """SVG that needs no script: scales, axes, lines with bands, bars, and pictures of matrices.
 
 Every drawing is made twice, for wide and for narrow screens, so that text is never shrunk. Colours
-are classes (see page.css): they differ between light and dark. Whatever a reader may ask about is
+are classes (see page.css), which differ between light and dark. A point that a reader can query is
 an element of class `pt` with its words in `data-label`: page.js shows them, by mouse or keyboard.
 """
 
@@ -56,7 +56,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """Of one curve."""
+    """A curve: its look, its points, and whether points have markers."""
 
     look: looks.Look
     points: Sequence[Point]
@@ -64,18 +64,18 @@ class Line:
 
     @property
     def name(self) -> str:
-        """As the legend has it."""
+        """Name in the legend."""
         return name_of(self.look)
 
 
 def name_of(look: looks.Look) -> str:
-    """A method's name to somebody who does not care whose it is."""
+    """A method's name, without "(ours)"."""
     return look.label.removesuffix(" (ours)")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places."""
+    """A map from values to places on an axis."""
 
     low: float
     high: float
@@ -84,17 +84,17 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The place."""
+        """The place of a value."""
         low, high = self._at(self.low), self._at(self.high)
         share = (self._at(value) - low) / (high - low) if high > low else 0.5
         return self.start + share * (self.end - self.start)
 
     def inside(self, value: float) -> float:
-        """The place, or that of the end which it lies beyond."""
+        """The place of a value, moved to the end of the axis if it lies beyond."""
         return self(min(max(value, self.low), self.high))
 
     def ticks(self, most: int) -> list[float]:
-        """Round values, at most so many."""
+        """Round values, at most `most` of them."""
         return (_log_ticks if self.log else _plain_ticks)(self.low, self.high, most)
 
     def _at(self, value: float) -> float:
@@ -105,7 +105,7 @@ def _plain_ticks(low: float, high: float, most: int) -> list[float]:
     if not high > low:
         return [low]
     step = 10.0 ** math.floor(math.log10((high - low) / most))
-    # Twice through the decade: rounding may leave the first one step short.
+    # Two decades of steps: rounding may leave the first one step short.
     step = next(step * f for f in (1, 2, 5, 10, 20, 50) if (high - low) / (step * f) <= most)
     first = math.ceil(low / step - 1e-9)
     return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
@@ -122,29 +122,29 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def both_widths(draw: Callable[[int], Html]) -> Html:
-    """The drawing for wide and for narrow screens; page.css shows one of them."""
+    """Draws for wide and for narrow screens; page.css shows one of the two."""
     return joined(tag("div", draw(WIDE), class_="wide"), tag("div", draw(NARROW), class_="narrow"))
 
 
 def svg(width: float, height: float, alt: str, *children: Html) -> Html:
-    """A drawing, with words for those who cannot see it."""
+    """A drawing, with `alt` as words for those who cannot see it."""
     box = f"0 0 {width:g} {height:g}"
-    # Children are read by page.js, not by screen readers: they have `alt` and the tables.
+    # Screen readers do not read the children: they have `alt` and the tables.
     return tag("svg", *children, viewBox=box, width=width, role="img", aria_label=alt)
 
 
-def words(x: float, y: float, said: str, class_: str = "tick", anchor: str = "start") -> Html:
+def words(x: float, y: float, text: str, class_: str = "tick", anchor: str = "start") -> Html:
     """A piece of text."""
-    return tag("text", said, x=float(x), y=float(y), class_=class_, text_anchor=anchor)
+    return tag("text", text, x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
 def point(x: float, y: float, label: str) -> Html:
-    """Something that a reader may ask about."""
+    """A point that a reader can query: its label is shown by page.js."""
     return tag("circle", cx=float(x), cy=float(y), r=9, class_="pt", data_label=label)
 
 
 def marker(look: looks.Look, x: float, y: float) -> Html:
-    """A method's mark."""
+    """A method's marker."""
     shape = _SHAPES.get(look.marker, _CIRCLE)
     place = f"translate({x:.1f} {y:.1f})"
     return tag("path", d=shape, transform=place, class_="mark hollow" if look.hollow else "mark")
@@ -156,14 +156,14 @@ def colour_of(look: looks.Look) -> str:
 
 
 def dash_of(look: looks.Look) -> str | None:
-    """A method's kind of line."""
+    """A method's dashes; None for a solid line."""
     if isinstance(look.line, str):
         return _DASHES[look.line]
     return " ".join(f"{1.5 * part:g}" for part in look.line[1])
 
 
 def swatch(look: looks.Look) -> Html:
-    """A method's line and mark, for a legend."""
+    """A method's line and marker, for a legend."""
     line = tag("path", d="M0 7H28", class_="line", stroke_dasharray=dash_of(look))
     mark = marker(look, 14, 7)
     box = {"viewBox": "0 0 28 14", "width": 28, "height": 14, "aria_hidden": "true"}
@@ -171,7 +171,7 @@ def swatch(look: looks.Look) -> Html:
 
 
 class Frame(NamedTuple):
-    """Where a drawing with two axes stands."""
+    """Size and axes of a drawing."""
 
     width: int
     height: int
@@ -186,26 +186,26 @@ def axes(
     x_ticks: Iterable[tuple[float, str]],
     y_ticks: Iterable[tuple[float, str]],
 ) -> Html:
-    """Lines across, numbers, and what the axes are."""
+    """Grid lines, tick labels and axis labels."""
     left, right, bottom = frame.x.start, frame.x.end, frame.y.start
     parts = [words(0, 14, y_label, "axis")]
-    for value, said in y_ticks:
+    for value, text in y_ticks:
         y = frame.y(value)
         parts.append(tag("line", x1=left, x2=right, y1=y, y2=y, class_="grid"))
-        parts.append(words(left - 6, y + 4, said, anchor="end"))
-    for value, said in x_ticks:
+        parts.append(words(left - 6, y + 4, text, anchor="end"))
+    for value, text in x_ticks:
         x = frame.x(value)
         parts.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="rule"))
         # Long words at the right end would be cut.
-        at_end = x + 3.8 * len(said) > frame.width
-        parts.append(words(x, bottom + 17, said, anchor="end" if at_end else "middle"))
+        at_end = x + 3.8 * len(text) > frame.width
+        parts.append(words(x, bottom + 17, text, anchor="end" if at_end else "middle"))
     parts.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="rule"))
     parts.append(words((left + right) / 2, bottom + 36, x_label, "axis", "middle"))
     return joined(parts)
 
 
 def series(frame: Frame, number: int, line: Line) -> Html:
-    """A line with its bands and marks; far values are asked about at the edge of the frame."""
+    """A line with bands and markers; values beyond the frame are queried at its edge."""
     places = [(frame.x(p.x), frame.y(max(p.y, _least(frame)))) for p in line.points]
     bands = [
         tag("path", d=_band(frame, line.points, kind), class_=f"band {kind}")
@@ -213,13 +213,13 @@ def series(frame: Frame, number: int, line: Line) -> Html:
         if len(line.points) > 1
     ]
     marks = [marker(line.look, x, y) for x, y in places] if line.marked else []
-    asked = [point(frame.x(p.x), frame.y.inside(p.y), p.label) for p in line.points]
+    targets = [point(frame.x(p.x), frame.y.inside(p.y), p.label) for p in line.points]
     return tag(
         "g",
         bands,
         tag("path", d=path(places), class_="line", stroke_dasharray=dash_of(line.look)),
         marks,
-        asked,
+        targets,
         class_=f"series {colour_of(line.look)}",
         data_series=number,
     )
@@ -235,12 +235,12 @@ def _band(frame: Frame, points: Sequence[Point], kind: str) -> str:
 
 
 def _least(frame: Frame) -> float:
-    """A log axis knows no zero."""
+    """Least value that can be drawn: a log axis has no zero."""
     return frame.y.low / 10 if frame.y.log else -math.inf
 
 
 def inside(frame: Frame, *drawn: Html) -> Html:
-    """What is drawn, but for what lies beyond the frame: marks at its edge are whole."""
+    """Clips drawings to the frame, but keeps markers at its edge whole."""
     x, y = frame.x.start - 8, frame.y.end - 8
     wide, high = frame.x.end - frame.x.start + 16, frame.y.start - frame.y.end + 16
     box = f"{x:g} {y:g} {wide:g} {high:g}"
@@ -248,14 +248,14 @@ def inside(frame: Frame, *drawn: Html) -> Html:
 
 
 def path(places: Iterable[tuple[float, float]]) -> str:
-    """Straight from place to place."""
+    """A path of straight lines from place to place."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
 
 
 def matrix_picture(values: np.ndarray) -> str:
-    """The address of a picture of numbers from -1 to 1, a pixel each: orange, white, blue.
+    """Data address of a picture of numbers from -1 to 1, a pixel each: orange, white, blue.
 
-    As in relations.png: both ends are told apart in grey as well.
+    Both ends differ in grey as well, as in relations.png.
     """
     ends = {-1: (230, 159, 0), 0: (255, 255, 255), 1: (0, 69, 107)}
     values = np.clip(values, -1, 1)[..., None]

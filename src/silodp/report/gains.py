@@ -10,19 +10,19 @@ from scipy.stats import t as student_t
 from silodp.models.metrics import get_metric
 from silodp.results.result import Result
 
-CHANCE = 0.05  # with which what is no difference at all is called clear
+CHANCE = 0.05  # chance of calling a gain clear where there is none
 _LEAST_SEEDS = 3  # for a standard error that means anything
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Of one method over another.
+    """The gain of one method over another.
 
     Attributes:
-      mean: of errors, the part that is gone; of other metrics, what was added. Above 0 is better;
+      mean: for errors, the part that is gone; for other metrics, what was added. Above 0 is better;
         NaN where there is nothing to compare.
       error: its standard error over seeds; NaN with fewer than three.
-      seeds: how many.
+      seeds: number of seeds compared.
     """
 
     mean: float
@@ -31,7 +31,7 @@ class Gain:
 
     @property
     def clear(self) -> bool:
-        """Whether chance is an unlikely reason: by Student's t over seeds, which are few."""
+        """Whether the gain is unlikely to be chance, by Student's t over seeds."""
         if math.isnan(self.error):
             return False
         quantile = float(student_t.ppf(1 - CHANCE / 2, self.seeds - 1))
@@ -39,7 +39,7 @@ class Gain:
 
 
 def gain(own: Sequence[float | None], other: Sequence[float | None], metric: str) -> Gain:
-    """Seed by seed: both were trained and tested on the same records.
+    """Compares two methods seed by seed: both were trained and tested on the same records.
 
     None stands for a seed in which a silo has no such metric.
     """
@@ -56,12 +56,12 @@ def gain(own: Sequence[float | None], other: Sequence[float | None], metric: str
 
 
 def known_gains(gains: Sequence[Gain]) -> list[Gain]:
-    """Of the silos that can be compared."""
+    """Gains of the silos that can be compared."""
     return [one for one in gains if not math.isnan(one.mean)]
 
 
 def gains_by_silo(own: Result, other: Result) -> list[Gain]:
-    """In the order of the silos."""
+    """Gain of each silo, in the order of the silos."""
     return [
         gain(mine["per_seed"], theirs["per_seed"], own.metric)
         for mine, theirs in zip(own.per_silo, other.per_silo, strict=True)
@@ -69,5 +69,5 @@ def gains_by_silo(own: Result, other: Result) -> list[Gain]:
 
 
 def overall(own: Result, other: Result) -> Gain:
-    """Over all silos, weighted by their test records."""
+    """Gain over all silos, weighted by their test records."""
     return gain(own.test["per_seed"], other.test["per_seed"], own.metric)

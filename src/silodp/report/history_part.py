@@ -1,4 +1,4 @@
-"""How a run went, over rounds."""
+"""The part of a report about the metric over rounds."""
 
 import math
 
@@ -16,7 +16,7 @@ from silodp.runs.baselines import BASELINES
 
 
 def history_part(run: Run) -> Html:
-    """The metric over rounds, beside its baselines."""
+    """Charts the metric over rounds, beside the run's baselines."""
     results = [*(run.baselines[m] for m in BASELINES if m in run.baselines), run.result]
     lines = [history_line(one) for one in results]
     lines = [line for line in lines if line.points]
@@ -33,7 +33,7 @@ def history_part(run: Run) -> Html:
 
 
 def history_line(result: Result) -> Line:
-    """The metric over rounds."""
+    """A result's metric over rounds, as a line."""
     points = []
     for at in result.history:
         if at["mean"] is None:

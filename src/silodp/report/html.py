@@ -1,4 +1,4 @@
-"""HTML that others' text cannot break out of: whatever is not `Html` is escaped.
+"""HTML that text from elsewhere cannot break: whatever is not `Html` is escaped.
 
 Silo names, columns, classes and paths are written by people whom the reader need not trust.
 """
@@ -22,7 +22,7 @@ Child = Html | str | float | int | None
 
 
 def text(value: Child) -> Html:
-    """Escaped, and with the codes of characters that cannot be seen (or that turn others round)."""
+    """Escapes a value; characters that are invisible or change direction become codes."""
     if isinstance(value, Html):
         return value
     if value is None:
@@ -31,9 +31,9 @@ def text(value: Child) -> Html:
 
 
 def tag(element: str, /, *children: Child | Iterable[Child], **attributes: Any) -> Html:
-    """An element. `class_` and `for_` lose the underscore; others turn into a dash.
+    """Makes an element. `class_` and `for_` lose the underscore; other underscores become dashes.
 
-    Attributes that are None or False are left out; True is one without a value.
+    Attributes that are None or False are left out; True gives one without a value.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _EMPTY and not children:
@@ -42,7 +42,7 @@ def tag(element: str, /, *children: Child | Iterable[Child], **attributes: Any) 
 
 
 def joined(*children: Child | Iterable[Child]) -> Html:
-    """One after the other."""
+    """Joins pieces of HTML and text, escaping the text."""
     parts: list[str] = []
     for child in children:
         if child is None or isinstance(child, str | float | int):
@@ -60,5 +60,5 @@ def _attribute(key: str, value: Any) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Coordinates need no more than a hundredth of a point."""
+    """Rounds coordinates to a hundredth of a point."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

@@ -1,7 +1,7 @@
 """What a report is made from: folders of runs and sweeps, and ledgers; each checked before use.
 
-Folders come from other people and other versions: whatever is missing or of another kind is told
-in a sentence that names the file and the field.
+Folders come from other people and other versions: an error about what is missing or wrong names
+the file and the field.
 """
 
 import json
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SAME_BUDGET = 0.02
-# Where files lie says nothing of what is in them; how features are scaled does.
+# Options that say what the data are: scaling does, the place of files does not.
 _OF_DATA = ("preprocess", *tagged("records"))
-_DEEPEST = 3  # folders: a site's runs are in results/JOB
+_DEEPEST = 3  # folders below the given one: a site's runs are in results/JOB
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Run:
     """A finished run.
 
     Attributes:
-      folder: that holds it.
-      result: what came of it.
+      folder: where it is.
+      result: its result.
       baselines: local training and FedAvg of the same silos, budgets and seeds, where known.
-      sources: the folders that they come from.
+      sources: the folders of the baselines.
     """
 
     folder: Path
@@ -58,13 +58,13 @@ def read_inputs(folders: Sequence[Path]) -> tuple[list[Run], list[SweepTable]]:
     """The runs and sweeps in these folders, in the order given; runs with their baselines."""
     runs, sweeps = [], []
     for folder in dict.fromkeys(folders):
-        found = found_in(folder)
-        if not found:
+        places = runs_below(folder)
+        if not places:
             raise SilodpError(
                 f"{folder} holds neither a finished run ({RESULT_FILE}) nor a sweep "
                 f"({TABLE_FILE}): give a folder that was --out of silodp run, tune, demo or sweep."
             )
-        for place in found:
+        for place in places:
             if (place / TABLE_FILE).exists():
                 sweeps.append(_read_sweep(place))
             else:
@@ -72,23 +72,23 @@ def read_inputs(folders: Sequence[Path]) -> tuple[list[Run], list[SweepTable]]:
     return with_baselines(runs), sweeps
 
 
-def found_in(folder: Path) -> list[Path]:
-    """The folders of runs and sweeps: it is one itself, or those below it, in order.
+def runs_below(folder: Path) -> list[Path]:
+    """Folders of runs and sweeps: this folder if it is one, else those below it, in order.
 
-    What lies within the folder of a run belongs to that run.
+    Folders within the folder of a run belong to that run.
     """
     if not folder.is_dir():
         raise SilodpError(f"{folder} is not a folder: give that of a run or a sweep.")
-    found = []
+    folders = []
     depth = len(folder.parts)
     for place, inside, names in os.walk(folder, onerror=_refuse):
         if RESULT_FILE in names or TABLE_FILE in names:
-            found.append(Path(place))
+            folders.append(Path(place))
             inside.clear()
         elif len(Path(place).parts) - depth >= _DEEPEST:
             inside.clear()
         inside[:] = sorted(name for name in inside if not name.startswith("."))
-    return found
+    return folders
 
 
 def _refuse(error: OSError) -> None:
@@ -98,42 +98,46 @@ def _refuse(error: OSError) -> None:
 def read_run(folder: Path) -> Run:
     """A run, and the baselines that `silodp run --baselines` kept with it."""
     result = checked(read_result(folder), folder / RESULT_FILE)
-    found = baselines_of(folder)
-    for method, other in found.items():
+    baselines = baselines_of(folder)
+    for method, other in baselines.items():
         checked(other, folder / BASELINES_FOLDER / method / RESULT_FILE)
-    kept = {m: r for m, r in found.items() if comparable(result, r)}
-    return Run(folder, result, kept, {m: folder / BASELINES_FOLDER / m for m in kept})
+    comparables = {m: r for m, r in baselines.items() if comparable(result, r)}
+    return Run(folder, result, comparables, {m: folder / BASELINES_FOLDER / m for m in comparables})
 
 
 def with_baselines(runs: Sequence[Run]) -> list[Run]:
-    """Runs know those among the others that are local training or FedAvg of the same.
+    """Gives each run its baselines: local training and FedAvg of the same silos and budgets.
 
-    What was trained beside a run goes before all others; of several others, the best is taken.
+    Baselines that were trained with a run come first; among other runs, the best is taken.
     """
-    told = []
+    completed = []
     for run in runs:
-        kept, sources = dict(run.baselines), dict(run.sources)
+        baselines, sources = dict(run.baselines), dict(run.sources)
         metric = get_metric(run.result.metric)
         others = sorted(runs, key=lambda one, m=metric: m.loss_like(one.result.mean))
         for other in others:
             method = other.result.method
-            if method in BASELINES and method not in kept and comparable(run.result, other.result):
-                kept[method], sources[method] = other.result, other.folder
-        kept.pop(run.result.method, None)
-        told.append(Run(run.folder, run.result, kept, sources))
-    return told
+            if (
+                method in BASELINES
+                and method not in baselines
+                and comparable(run.result, other.result)
+            ):
+                baselines[method], sources[method] = other.result, other.folder
+        baselines.pop(run.result.method, None)
+        completed.append(Run(run.folder, run.result, baselines, sources))
+    return completed
 
 
 def comparable(one: Result, other: Result) -> bool:
     """Whether two results are of the same silos, records, splits and budgets."""
 
-    def asked(result: Result) -> tuple[Any, ...]:
-        promised = [(p["delta"], p["unit"], p["relation"]) for p in result.privacy]
-        return len(result.test["per_seed"]), result.options.get("first_seed"), promised
+    def conditions(result: Result) -> tuple[Any, ...]:
+        promises = [(p["delta"], p["unit"], p["relation"]) for p in result.privacy]
+        return len(result.test["per_seed"]), result.options.get("first_seed"), promises
 
     return (
         data_of(one) == data_of(other)
-        and asked(one) == asked(other)
+        and conditions(one) == conditions(other)
         and all(
             # Calibration ends a little below the budget, and not with the same digits.
             mine == theirs or abs(mine - theirs) < _SAME_BUDGET * mine
@@ -143,10 +147,10 @@ def comparable(one: Result, other: Result) -> bool:
 
 
 def data_of(result: Result) -> str:
-    """Which data a result is of, as a text: equal for the same, as far as a result tells."""
+    """The data of a result as text: equal for the same data, as far as a result shows."""
     silos = [(silo["silo"], silo["records"], silo["test_records"]) for silo in result.per_silo]
-    asked = {name: result.options.get(name) for name in ("data", *_OF_DATA)}
-    return json.dumps([result.data, result.metric, silos, asked], default=str)
+    options = {name: result.options.get(name) for name in ("data", *_OF_DATA)}
+    return json.dumps([result.data, result.metric, silos, options], default=str)
 
 
 def _read_sweep(folder: Path) -> SweepTable:
@@ -160,15 +164,15 @@ def _read_sweep(folder: Path) -> SweepTable:
             table[column] = table["epsilon_spent"] if column == "epsilon" else "(one method)"
     for column, expected in _COLUMNS.items():
         _check_column(table[column].tolist(), column, expected, path)
-    for line, (asked, spent) in enumerate(
+    for line, (budget, spent) in enumerate(
         zip(_numbers(table["epsilon"]), _numbers(table["epsilon_spent"]), strict=True), start=2
     ):
-        if math.isnan(asked) and math.isnan(spent):
+        if math.isnan(budget) and math.isnan(spent):
             raise SilodpError(
                 f"{path}: line {line} has neither epsilon nor epsilon_spent: remove the line, and "
                 "what it held is run again."
             )
-    # Beyond what can be drawn, a run diverged as well.
+    # Values that are too large to draw count as diverged.
     table["value"] = [v if abs(v) <= LARGEST else math.nan for v in _numbers(table["value"])]
     return SweepTable(folder, table)
 
@@ -202,7 +206,7 @@ def _is_cell(cell: Any, column: str, expected: str) -> bool:
     if column == "metric":
         return cell in METRICS
     if column == "proven":
-        return isinstance(cell, bool) or cell in ("True", "False")  # text, if another is neither
+        return isinstance(cell, bool) or cell in ("True", "False")  # text if another is neither
     if expected in (_ABOVE_0, _NUMBER_OR_NONE) and _is_empty(cell):
         return True
     number = _number(cell)
@@ -220,7 +224,7 @@ def _numbers(cells: Iterable[Any]) -> list[float]:
 
 
 def _number(cell: Any) -> float | None:
-    """Of a column with a word among its numbers, all cells are text."""
+    """The number in a cell, which is text if the column has a word anywhere; else None."""
     try:
         return None if isinstance(cell, bool) else float(cell)
     except (ValueError, OverflowError):

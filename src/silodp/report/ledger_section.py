@@ -15,12 +15,12 @@ from silodp.report.numbers import budget, count, small
 from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 
-MOST_IN_FULL = 20  # ledgers told entry by entry
-_MOST_OPEN = 3  # of them unfolded: all have much the same to say
+MOST_IN_FULL = 20  # ledgers shown entry by entry
+_MOST_OPEN = 3  # ledgers shown unfolded: many say much the same
 
 
 def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
-    """Of all silos or of one, in the order of their names; refuses what is damaged."""
+    """Ledgers of all silos or of one, in the order of names; refuses a damaged ledger."""
     ledgers = sorted(
         (read_path(p, None) for p in ledger_paths(directory)), key=lambda one: one.silo
     )
@@ -37,7 +37,7 @@ def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
 def what_is_left(
     directory: Path, ledgers: Sequence[Ledger], step: Callable[[], None]
 ) -> dict[str, dict[str, Any]]:
-    """By silo, what was spent and is left."""
+    """What was spent and is left, by silo."""
     left = {}
     for ledger in ledgers:
         left[ledger.silo] = spending.standing(ledger)
@@ -48,7 +48,7 @@ def what_is_left(
 def ledgers_section(
     ledgers: Sequence[Ledger], left: Mapping[str, Mapping[str, Any]], with_bars: bool
 ) -> Html:
-    """All ledgers: the bars (unless a run shows them), then each in full if they are not many."""
+    """The section on ledgers: bars (unless a run shows them), then each in full if few."""
     title = "Privacy ledger" if len(ledgers) == 1 else "Privacy ledgers"
     intro = (
         "A ledger notes what is charged to it for releases from a silo's records, before they are "
@@ -123,7 +123,7 @@ def _details(ledger: Ledger, account: spending.Account, left: Mapping[str, Any])
 
 
 def _state(left: Mapping[str, Any], one: str) -> str:
-    """Where the lifetime stands, in a few sentences."""
+    """What is spent and left of the lifetime, in a few sentences."""
     lifetime, spent = left["lifetime_epsilon"], left["spent_epsilon"]
     allowed = f"the {budget(lifetime)} that this silo allows in its lifetime, for each {one}"
     delta = f"(delta {small(left['lifetime_delta'])})"
@@ -133,31 +133,31 @@ def _state(left: Mapping[str, Any], one: str) -> str:
             f"{runs} spent MORE than can be promised of {allowed} {delta}, unless all of them were "
             f"planned beforehand: however they were chosen, it is epsilon {budget(spent)}."
         )
-    told = f"{runs} spent epsilon {budget(spent)} of {allowed} {delta}, however they were chosen. "
+    text = f"{runs} spent epsilon {budget(spent)} of {allowed} {delta}, however they were chosen. "
     if left["changed"]:
-        told += (
-            "The lifetime was changed after something had been charged, and holds as far as that "
-            "did not depend on what was released; what was spent is said by the one before. "
+        text += (
+            "The lifetime was changed after something had been charged, and holds if the change "
+            "did not depend on what was released; what was spent is measured by the one before. "
         )
     if left["given_to"] is not None:
-        return f"{told}The lifetime was given to one run alone, and nothing else fits."
-    told += f"{percent(left['spent_share'])} of the lifetime is spent"
+        return f"{text}The lifetime was given to one run alone, and nothing else fits."
+    text += f"{percent(left['spent_share'])} of the lifetime is spent"
     if left["reserved_share"] > 0:
-        told += f", {percent(left['reserved_share'])} is reserved by runs that are open"
-    told += f" and {percent(left['left_share'])} is left"
+        text += f", {percent(left['reserved_share'])} is reserved by runs that are open"
+    text += f" and {percent(left['left_share'])} is left"
     if left["given_back_share"] > 0:
-        told += (
+        text += (
             f" ({percent(left['given_back_share'])} was reserved once, never answered, and given "
             "back)"
         )
-    told += f": room for one more release of epsilon {budget(left['remaining_epsilon'])}."
+    text += f": room for one more release of epsilon {budget(left['remaining_epsilon'])}."
     again = left["same_again"]
     if again is not None and again["runs"] is not None:
-        told += (
+        text += (
             f" One more run like the last would take {percent(again['share'])}; "
             f"{count(again['runs'], 'such run')} would fit."
         )
-    return told
+    return text
 
 
 def _runs(ledger: Ledger, account: spending.Account) -> Html:

@@ -2,17 +2,17 @@
 // Asks the page's own server how it goes; when something was finished, the whole page is new.
 (async () => {
   let misses = 0, stages = document.getElementById("live").dataset.stages;
-  const warn = (said) => {
+  const warn = (message) => {
     const now = document.getElementById("live");
-    let told = now.querySelector("[data-trouble]");
-    if (!told) {
-      told = document.createElement("p");
-      told.className = "warning";
-      told.dataset.trouble = "";
-      now.prepend(told);
-      document.getElementById("announced").textContent = said;
+    let note = now.querySelector("[data-trouble]");
+    if (!note) {
+      note = document.createElement("p");
+      note.className = "warning";
+      note.dataset.trouble = "";
+      now.prepend(note);
+      document.getElementById("announced").textContent = message;
     }
-    told.textContent = said;
+    note.textContent = message;
   };
   for (;;) {
     await new Promise((wake) => setTimeout(wake, document.hidden ? 5000 : 1000));

@@ -1,4 +1,4 @@
-"""What epsilon means, in terms of what an attacker could learn. For people who do not compute."""
+"""What epsilon means: what an attacker could learn, in words and a chart."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _PEOPLE = {"record": "record", "subject": "person"}
 
 
 def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
-    """What is promised at one budget."""
+    """Explains what one budget promises."""
     one = _PEOPLE.get(unit, "record")
     if math.isinf(epsilon):
         return tag(
@@ -29,17 +29,17 @@ def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
     )
     right = guessed_right(epsilon, delta)
     hits = hit_rate(epsilon, delta, FALSE_ALARMS)
-    found = (
+    hits_text = (
         f"An attacker who accuses 1 of 100 wrongly finds at most {of_hundred(hits)} of 100 who "
         "did take part (with no release at all, guessing finds 1)."
     )
     if relation != "add-remove":
-        found = (
+        hits_text = (
             "An attacker who takes the first version for the second 1 time of 100 recognises the "
             f"second at most {of_hundred(hits)} times of 100 (with no release at all, 1 time)."
         )
     if hits > 0.9:
-        found += (
+        hits_text += (
             " That is no protection against this attacker in the worst case: the promise at this "
             "budget is weak, and rests on attackers who know less."
         )
@@ -59,7 +59,7 @@ def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
                 f"at most {of_hundred(right)} times of 100.",
             ),
             " ",
-            found,
+            hits_text,
         ),
         tag(
             "p",
@@ -71,18 +71,20 @@ def explained(epsilon: float, delta: float, unit: str, relation: str) -> Html:
 
 
 def guessing_chart(budgets: Sequence[float], delta: float) -> Html:
-    """How often the best attack is right, over epsilon, with the given budgets marked."""
+    """Charts how often the best attack is right over epsilon, and marks the given budgets."""
     finite = sorted({round(b, 2) for b in budgets if math.isfinite(b)})
     most = max(8.0, *(b * 1.15 for b in finite)) if finite else 8.0
     grid = [most * n / 60 for n in range(61)]
 
-    def told(epsilon: float) -> drawing.Point:
+    def point_at(epsilon: float) -> drawing.Point:
         right = guessed_right(epsilon, delta)
         label = f"epsilon {budget(epsilon)}: right at most {of_hundred(right)} times of 100"
         return drawing.Point(epsilon, right, 0, 0, label)
 
-    curve = drawing.Line(Look("best attack", GREY, "-", "o"), [told(e) for e in grid], marked=False)
-    marks = [told(b) for b in finite]
+    curve = drawing.Line(
+        Look("best attack", GREY, "-", "o"), [point_at(e) for e in grid], marked=False
+    )
+    marks = [point_at(b) for b in finite]
 
     def draw(width: int) -> Html:
         frame = drawing.Frame(

@@ -8,17 +8,17 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def measured(value: float | None, metric: str) -> str:
-    """A test metric, as the metric has it."""
+    """A test metric in the metric's own format."""
     return get_metric(metric).text(value)
 
 
 def plus_minus(mean: float | None, spread: float | None, metric: str) -> str:
-    """With the spread over seeds, where there is one."""
+    """A mean with its spread over seeds, where there is one."""
     return get_metric(metric).plus_minus(mean, spread)
 
 
 def of_hundred(chance: float) -> str:
-    """A chance (a bound from above) as so many of a hundred; rounded up, so that it stays one."""
+    """A chance as a number of 100, rounded up: it is an upper bound and stays one."""
     value = 100 * chance
     digits = 0 if value in (0, 100) else max(0, 2 - math.floor(math.log10(max(value, 1e-4))))
     digits = 4 if value > 99.9 else digits
@@ -26,7 +26,7 @@ def of_hundred(chance: float) -> str:
 
 
 def budget(epsilon: float) -> str:
-    """An epsilon; budgets are calibrated to a little below what was asked."""
+    """An epsilon, rounded: noise is calibrated to a little below the requested budget."""
     return "none" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
@@ -36,7 +36,7 @@ def small(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Such as 12 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds in words, such as 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -48,5 +48,5 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """Such as 1 silo, 1,000 silos."""
+    """A number of things, such as 1 silo, 1,000 silos."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

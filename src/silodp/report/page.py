@@ -1,7 +1,7 @@
-"""The page itself: one file, with its looks and its script inside, that asks nobody for anything.
+"""The HTML page: one file with its style and script inside, which loads nothing else.
 
 A policy in its head allows this one script and this one style sheet, by their hashes. Text that
-somehow became a script would not run, and no address outside can be asked.
+somehow became a script would not run, and no other address can be reached.
 """
 
 import base64
@@ -18,7 +18,7 @@ GENERATOR = tag("meta", name="generator", content="silodp report")
 
 
 class Part(NamedTuple):
-    """A section of the page: its address within, its name in the list of contents, itself."""
+    """A section of the page: its anchor, its name in the contents, and its HTML."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ def page(title: str, about: str, parts: Sequence[Part], live: Html | None = None
       title: of the page.
       about: when and by what it was made.
       parts: its sections.
-      live: what changes while a run goes on; the page then asks its own server how it goes.
+      live: what changes while a run goes on; the page then polls its own server.
     """
     style, script = asset("page.css"), asset("page.js")
     if live is not None:
@@ -70,7 +70,7 @@ def page(title: str, about: str, parts: Sequence[Part], live: Html | None = None
 
 
 def policy(style: str, script: str, live: bool) -> str:
-    """What a browser may do for the page: show it."""
+    """The content security policy of the page: a browser may show it, and nothing else."""
     allowed = [
         "default-src 'none'",
         f"style-src '{_hash(style)}'",

@@ -1,4 +1,4 @@
-"""What a run cost each silo, and what that promise is worth."""
+"""The part of a report about what a run cost each silo, and what that promise is worth."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from silodp.results.result import Result
 from silodp.runs.baselines import seen_together
 
 Left = Mapping[str, Mapping[str, Any]]
-"""By silo, what its ledger says (`account.remaining`)."""
+"""What each silo's ledger says (`account.remaining`), by silo."""
 
 
 class Promise(NamedTuple):
-    """What some of the silos are promised alike."""
+    """A promise that some of the silos share."""
 
     epsilon: float
     delta: float
@@ -28,13 +28,13 @@ class Promise(NamedTuple):
     relation: str
 
     @property
-    def guessed(self) -> float:
+    def attack_success(self) -> float:
         """How often the best attack is right."""
         return 1.0 if math.isinf(self.epsilon) else guessed_right(self.epsilon, self.delta)
 
 
 def privacy_part(run: Run, left: Left | None) -> Html:
-    """What was spent, what that means, and what it takes for granted."""
+    """Shows what was spent, what that means, and what it assumes."""
     result = run.result
     parts: list[Html | None] = [_budgets(result, left)]
     if doubt := _doubt(result):
@@ -44,29 +44,29 @@ def privacy_part(run: Run, left: Left | None) -> Html:
     heading = f"What this means for {_whom(promises, 0, result)}"
     parts += [tag("h4", heading), meaning.explained(*weakest[0])]
     if len(promises) > 1:
-        said = f"For {_whom(promises, len(promises) - 1, result)}"
-        parts.append(folded(said, meaning.explained(*strictest[0])))
+        summary = f"For {_whom(promises, len(promises) - 1, result)}"
+        parts.append(folded(summary, meaning.explained(*strictest[0])))
     budgets = [promise for promise, _ in promises if math.isfinite(promise.epsilon)]
     if budgets:
         epsilons = [promise.epsilon for promise in budgets]
         parts.append(meaning.guessing_chart(epsilons, max(p.delta for p in budgets)))
     if result.person is not None:
         parts.append(tag("p", person_in_words(result.person, result.privacy[0]["unit"])))
-    taken = list(result.assumptions)
+    assumptions = list(result.assumptions)
     if run.baselines and budgets:
-        taken.append(seen_together(list(run.baselines), result.experiment))
-    if taken:
-        items = [tag("li", f"{said[:1].upper()}{said[1:]}.") for said in taken]
+        assumptions.append(seen_together(list(run.baselines), result.experiment))
+    if assumptions:
+        items = [tag("li", f"{text[:1].upper()}{text[1:]}.") for text in assumptions]
         parts += [tag("h4", "What the promise takes for granted"), tag("ul", items)]
     return joined(parts)
 
 
 def _doubt(result: Result) -> str | None:
-    """Why what follows may not hold for what the run did."""
+    """Says why what follows may not hold for what the run did; None if it holds."""
     if reasons := answer.unproven_reasons(result):
         return (
             "What follows would hold if epsilon were proven for what the run did. It is not, for "
-            f"{count(len(reasons), 'reason')} told at the top."
+            f"{count(len(reasons), 'reason')} given at the top."
         )
     if result.experiment:
         return (
@@ -78,16 +78,16 @@ def _doubt(result: Result) -> str | None:
 
 
 def _promises(result: Result) -> list[tuple[Promise, list[str]]]:
-    """What silos are promised, and which silos; the weakest promise first."""
-    found: dict[tuple[str, ...], tuple[Promise, list[str]]] = {}
+    """Promises with the names of their silos, the weakest promise first."""
+    promises: dict[tuple[str, ...], tuple[Promise, list[str]]] = {}
     for p in result.privacy:
         promise = Promise(p["epsilon"], p["delta"], p["unit"], p["relation"])
         # Noise is calibrated to a little below the budget: digits beyond the third say nothing.
         key = (budget(promise.epsilon), small(promise.delta), promise.unit, promise.relation)
-        kept, silos = found.get(key, (promise, []))
-        weaker = max(kept, promise, key=lambda one: one.guessed)
-        found[key] = (weaker, [*silos, p["silo"]])
-    return sorted(found.values(), key=lambda pair: -pair[0].guessed)
+        known, silos = promises.get(key, (promise, []))
+        weaker = max(known, promise, key=lambda one: one.attack_success)
+        promises[key] = (weaker, [*silos, p["silo"]])
+    return sorted(promises.values(), key=lambda pair: -pair[0].attack_success)
 
 
 def _whom(promises: Sequence[tuple[Promise, list[str]]], place: int, result: Result) -> str:
@@ -104,20 +104,20 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
     finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
     if not finite:
         return None
-    counted = [left[p["silo"]] for p in result.privacy if p["silo"] in left] if left else []
-    if counted:
-        return lifetime_bars(counted)
+    rows = [left[p["silo"]] for p in result.privacy if p["silo"] in left] if left else []
+    if rows:
+        return lifetime_bars(rows)
     bars = []
     silos = list(result.privacy)
     if len(silos) > silo_charts.MOST_ROWS:
         silos.sort(key=lambda p: p["epsilon"])
     for p in silos:
         if math.isfinite(p["epsilon"]):
-            said = f"epsilon {budget(p['epsilon'])}, delta {small(p['delta'])}"
+            words = f"epsilon {budget(p['epsilon'])}, delta {small(p['delta'])}"
             part = ("c-blue", p["epsilon"])
         else:  # beyond every axis
-            said, part = "no privacy at all", ("c-vermillion", 1.04 * max(finite))
-        bars.append(silo_charts.Bar(p["silo"], [part], f"{shown(p['silo'])}: {said}"))
+            words, part = "no privacy at all", ("c-vermillion", 1.04 * max(finite))
+        bars.append(silo_charts.Bar(p["silo"], [part], f"{shown(p['silo'])}: {words}"))
     legend = []
     if len(finite) < len(bars):
         legend = [("c-blue", "epsilon"), ("c-vermillion", "no privacy at all: no limit")]
@@ -139,44 +139,44 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
     )
 
 
-def lifetime_bars(counted: Sequence[Mapping[str, Any]]) -> Html:
-    """By ledger: what was spent, is reserved, and is left of the lifetime allowance."""
-    known = [told for told in counted if told["lifetime_epsilon"] is not None]
-    if not known:
+def lifetime_bars(standings: Sequence[Mapping[str, Any]]) -> Html:
+    """Bars of what is spent, reserved and left of the lifetime allowance, one per ledger."""
+    allowed = [row for row in standings if row["lifetime_epsilon"] is not None]
+    if not allowed:
         return tag("p", "No lifetime allowance was set in any ledger yet.")
     bars = []
-    for told in known:
+    for row in allowed:
         # A lifetime that is given to one run alone has nothing left, whatever that run takes.
-        left = 0.0 if told["given_to"] is not None else told["left_share"]
-        reserved = min(told["reserved_share"], 1 - left)
+        left = 0.0 if row["given_to"] is not None else row["left_share"]
+        reserved = min(row["reserved_share"], 1 - left)
         spent = max(0.0, 1 - left - reserved)
         label = (
-            f"{shown(told['silo'])}: {percent(spent)} spent, {percent(reserved)} reserved, "
-            f"{percent(left)} left of a lifetime of epsilon {budget(told['lifetime_epsilon'])}; "
-            f"spent so far: epsilon {budget(told['spent_epsilon'])}"
+            f"{shown(row['silo'])}: {percent(spent)} spent, {percent(reserved)} reserved, "
+            f"{percent(left)} left of a lifetime of epsilon {budget(row['lifetime_epsilon'])}; "
+            f"spent so far: epsilon {budget(row['spent_epsilon'])}"
         )
         parts = [("c-blue", spent), ("c-orange", reserved), ("c-rest", left)]
-        bars.append(silo_charts.Bar(told["silo"], [(c, 100 * share) for c, share in parts], label))
+        bars.append(silo_charts.Bar(row["silo"], [(c, 100 * share) for c, share in parts], label))
     alt = f"Of {len(bars)} silos: what was spent of the lifetime allowance"
-    rows = [
+    cells = [
         [
-            told["silo"],
-            Cell(percent(told["spent_share"]), told["spent_share"]),
-            Cell(percent(told["reserved_share"]), told["reserved_share"]),
-            Cell(percent(told["given_back_share"]), told["given_back_share"]),
-            Cell(percent(told["left_share"]), told["left_share"]),
-            Cell(budget(told["spent_epsilon"]), told["spent_epsilon"]),
-            Cell(budget(told["lifetime_epsilon"]), told["lifetime_epsilon"]),
-            Cell(budget(told["remaining_epsilon"]), told["remaining_epsilon"]),
-            Cell(str(told["runs"]), told["runs"]),
+            row["silo"],
+            Cell(percent(row["spent_share"]), row["spent_share"]),
+            Cell(percent(row["reserved_share"]), row["reserved_share"]),
+            Cell(percent(row["given_back_share"]), row["given_back_share"]),
+            Cell(percent(row["left_share"]), row["left_share"]),
+            Cell(budget(row["spent_epsilon"]), row["spent_epsilon"]),
+            Cell(budget(row["lifetime_epsilon"]), row["lifetime_epsilon"]),
+            Cell(budget(row["remaining_epsilon"]), row["remaining_epsilon"]),
+            Cell(str(row["runs"]), row["runs"]),
         ]
-        for told in known
+        for row in allowed
     ]
     columns = [
         *("silo", "spent", "reserved", "given back", "left", "epsilon spent", "lifetime epsilon"),
         *("epsilon of one more release", "runs"),
     ]
-    listed = tables.table("Budgets by ledger", columns, rows)
+    listed = tables.table("Budgets by ledger", columns, cells)
     return joined(
         silo_charts.bars_chart(
             "What each silo has spent of its lifetime allowance",
@@ -192,5 +192,5 @@ def lifetime_bars(counted: Sequence[Mapping[str, Any]]) -> Html:
             "last. Epsilons do not add up.",
             class_="note",
         ),
-        folded("The same as a table", listed),
+        folded("As a table", listed),
     )

@@ -1,4 +1,4 @@
-"""How silos relate to each other, as far as the run found out: who is alike, who keeps how much."""
+"""The part of a report about how silos relate: who is alike, who keeps how much."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,8 +20,8 @@ def relations_of(run: Run) -> Html | None:
     """The part of a report about relations; None where nothing is known."""
     result, learned = run.result, run.result.learned or {}
     parts: list[Html | None] = []
-    if said := sentences(result):
-        parts.append(tag("ul", [tag("li", sentence) for sentence in said]))
+    if lines := sentences(result):
+        parts.append(tag("ul", [tag("li", sentence) for sentence in lines]))
     if is_summed_up(result):
         parts.append(_kept(learned))
     if learned.get("clusters") and fits(learned["clusters"], CLUSTERS):
@@ -32,19 +32,19 @@ def relations_of(run: Run) -> Html | None:
         matrix, where_from = alike
         parts.append(_map(matrix, names, where_from))
     elif not parts and len(names) > 1:
-        told = (
+        note = (
             f"{result.method} finds out nothing about how silos relate. Train with --save-models, "
             "and this report compares the silos' own models; or with --method ebmtl, which learns "
             "from what is released anyway how much each silo should keep of its own."
         )
         if len(names) > MOST_RELATED:
-            told = f"Relations between more than {MOST_RELATED} silos are not drawn."
-        parts.append(tag("p", told))
+            note = f"Relations between more than {MOST_RELATED} silos are not drawn."
+        parts.append(tag("p", note))
     return tag("div", tag("h3", "How silos relate"), parts) if parts else None
 
 
 def _kept(learned: Mapping[str, Any]) -> Html:
-    """The shrinkage s_k: 0 is FedAvg, 1 local training."""
+    """Bars of the shrinkage s_k: 0 is FedAvg, 1 local training."""
     silos = sorted(learned["silos"], key=lambda silo: -silo["kept"])
     bars = [
         silo_charts.Bar(
@@ -67,7 +67,7 @@ def _kept(learned: Mapping[str, Any]) -> Html:
 
 
 def _clusters(clusters: Sequence[Mapping[str, Any]]) -> Html:
-    """Who chose which of the cluster models."""
+    """Lists the silos of each cluster model, and a table of the choices."""
     members: dict[int, list[str]] = {}
     for one in clusters:
         members.setdefault(one["cluster"], []).append(one["silo"])
@@ -96,8 +96,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray, str] | None:
-    """Cosines between what silos have of their own, and where they come from."""
-    if silos < 2:  # nobody to be like
+    """Cosines between the silos' own parts, and where they come from; None if unknown."""
+    if silos < 2:  # no pairs
         return None
     if _is_square(learned.get("relations"), silos):
         matrix = np.array(learned["relations"], float)
@@ -111,7 +111,7 @@ def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray
             f"{run.folder / MODELS_FILE} is not of the {silos} silos and {seeds} seeds in "
             f"{RESULT_FILE} beside it: train again with --save-models."
         )
-    with np.errstate(all="ignore"):  # told below
+    with np.errstate(all="ignore"):  # refused below
         cosines = _cosines(models)
     if not np.isfinite(cosines).all():
         raise SilodpError(
@@ -122,14 +122,14 @@ def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray
 
 
 def _is_square(value: Any, silos: int) -> bool:
-    """Whether there is a number for every two silos: a method may call anything relations."""
+    """Whether there is a number for every pair of silos: a method may call anything relations."""
     return (
         fits(value, [[NUMBER]]) and len(value) == silos and all(len(row) == silos for row in value)
     )
 
 
 def _cosines(models: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Between models less their mean, the mean over seeds."""
+    """Cosines [silos, silos] of models less their mean over silos; a mean over seeds."""
     flat = [array.reshape(*array.shape[:2], -1).astype(float) for array in models.values()]
     rows = np.concatenate(flat, axis=2)  # [seeds, silos, parameters]
     rows -= rows.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The part of a report about one run: the answer, then what stands behind it."""
+"""The part of a report about one run: the answer, then the details."""
 
 import math
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ _MOST_NAMED = 12  # silos in a sentence
 
 
 def run_section(run: Run, number: int, left: Left | None) -> Html:
-    """All about one run.
+    """The section about one run.
 
     Args:
-      run: and its baselines.
-      number: of the section, for addresses within the page.
-      left: by silo, what its ledger says; None if no ledgers were given.
+      run: the run with its baselines.
+      number: number of the section, for anchors within the page.
+      left: what each silo's ledger says, by silo; None if no ledgers were given.
     """
     result = run.result
     return tag(
@@ -41,7 +41,7 @@ def run_section(run: Run, number: int, left: Left | None) -> Html:
         tag("h2", name_of_run(run), id=f"run-{number}"),
         tag("p", answer.headline(run), class_="headline"),
         _tiles(run),
-        tag("ul", [tag("li", said) for said in answer.sentences(run)]),
+        tag("ul", [tag("li", sentence) for sentence in answer.sentences(run)]),
         _warnings(run),
         tag("h3", "Each silo"),
         silos_part(run),
@@ -57,7 +57,7 @@ def run_section(run: Run, number: int, left: Left | None) -> Html:
 
 
 def name_of_run(run: Run) -> str:
-    """Told apart from others of the same data and method."""
+    """Name of a run that differs from others of the same data and method."""
     result = run.result
     finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
     budgets = answer.epsilon_range(finite).split(",")[0] if finite else "no privacy"
@@ -73,14 +73,14 @@ def _tiles(run: Run) -> Html:
     tiles = [_tile(what, measured(result.mean, result.metric), note)]
     for method in BASELINES:
         if method in run.baselines:
-            found = overall(result, run.baselines[method])
-            tiles.append(_tile(f"against {WHAT[method]}", *_gain_words(found, result)))
+            gain = overall(result, run.baselines[method])
+            tiles.append(_tile(f"against {WHAT[method]}", *_gain_words(gain, result)))
     finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
     if finite:
         low, high = budget(min(finite)), budget(max(finite))
-        said = low if low == high else f"{low} to {high}"
-        said += " or none" if answer.without_privacy(result) else ""
-        tiles.append(_tile("epsilon", said, _proven(result)))
+        value = low if low == high else f"{low} to {high}"
+        value += " or none" if answer.without_privacy(result) else ""
+        tiles.append(_tile("epsilon", value, _proven(result)))
     else:
         tiles.append(_tile("epsilon", "none", "not private"))
     return tag("div", tiles, class_="tiles")
@@ -96,16 +96,16 @@ def _tile(name: str, value: str, note: str) -> Html:
     )
 
 
-def _gain_words(found: Gain, result: Result) -> tuple[str, str]:
-    if found.mean == 0:
+def _gain_words(gain: Gain, result: Result) -> tuple[str, str]:
+    if gain.mean == 0:
         return "0", "the same"
     metric = get_metric(result.metric)
-    sign = MINUS if (found.mean > 0) == (metric.better == "lower") else "+"
-    value = f"{sign}{metric.size(found.mean)}"
-    way = "better" if found.mean > 0 else "worse"
-    if math.isnan(found.error):
+    sign = MINUS if (gain.mean > 0) == (metric.better == "lower") else "+"
+    value = f"{sign}{metric.size(gain.mean)}"
+    way = "better" if gain.mean > 0 else "worse"
+    if math.isnan(gain.error):
         return value, f"{way}, but too few seeds to tell"
-    return value, f"clearly {way}" if found.clear else f"{way}, but perhaps by chance"
+    return value, f"clearly {way}" if gain.clear else f"{way}, but perhaps by chance"
 
 
 def _proven(result: Result) -> str:
@@ -117,38 +117,38 @@ def _proven(result: Result) -> str:
 
 
 def listed_silos(names: Sequence[str]) -> list[str]:
-    """The first few of them, and how many more there are."""
-    told = [shown(name) for name in names[:_MOST_NAMED]]
-    more = len(names) - len(told)
-    return told + ([f"and {more:,} more"] if more else [])
+    """Names of the first few silos, and how many more there are."""
+    names_shown = [shown(name) for name in names[:_MOST_NAMED]]
+    more = len(names) - len(names_shown)
+    return names_shown + ([f"and {more:,} more"] if more else [])
 
 
 def _warnings(run: Run) -> Html | None:
     result = run.result
-    told = [
+    notes = [
         f"Epsilon is not proven: {reason.rstrip('.')}."
         for reason in answer.unproven_reasons(result)
     ]
-    told += [f"{warning.rstrip('.')}." for warning in result.warnings]
+    notes += [f"{warning.rstrip('.')}." for warning in result.warnings]
     if missing := answer.missing_baselines(run):
-        told.append(missing)
+        notes.append(missing)
     if 0 < (without := answer.without_privacy(result)) < len(result.epsilons):
-        told.append(
+        notes.append(
             f"{count(without, 'silo has', 'silos have')} no privacy at all: what is said of "
             "budgets here is about the others."
         )
     if result.options.get("metric_share"):
-        told.append(
+        notes.append(
             "Test metrics carry noise that is paid for out of epsilon, and each record's error is "
             "bounded in them: they, and the gains worked out from them, are that uncertain."
         )
     if result.unmeasured:
-        told.append(get_metric(result.metric).missing_in(listed_silos(result.unmeasured)))
+        notes.append(get_metric(result.metric).missing_in(listed_silos(result.unmeasured)))
     if result.tuning is not None:
-        told.append(
+        notes.append(
             "Hyperparameters were tuned, and the tuning is part of epsilon: see the settings below."
         )
-    if not told:
+    if not notes:
         return None
-    items = tag("ul", [tag("li", said) for said in told])
+    items = tag("ul", [tag("li", note) for note in notes])
     return tag("div", tag("strong", "Mind this"), items, class_="warning", role="note")

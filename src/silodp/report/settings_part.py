@@ -1,4 +1,4 @@
-"""How to get a result again: the command, all settings, versions."""
+"""The part of a report about how to repeat a run: the command, all settings, versions."""
 
 import shlex
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from silodp.tuning.tune import USES
 
 
 def settings_part(result: Result) -> Html:
-    """The command, all settings, versions and seconds."""
+    """Shows the command, all settings, versions and seconds."""
     rows = [(name, _plain(value)) for name, value in sorted(result.options.items())]
     versions = [(name, str(value)) for name, value in result.versions.items()]
     seconds = [
@@ -27,7 +27,7 @@ def settings_part(result: Result) -> Html:
         if isinstance(value, int | float)
     ]
     parts = [
-        *_again(result),
+        *_repeat(result),
         folded("All settings", tables.pairs(rows)),
         folded("Versions", tables.pairs(versions)),
         folded("What took how long", tables.pairs(seconds)),
@@ -38,25 +38,23 @@ def settings_part(result: Result) -> Html:
     return joined(parts)
 
 
-def _again(result: Result) -> list[Html]:
-    """How to ask for it again; what has secret noise comes out otherwise each time."""
+def _repeat(result: Result) -> list[Html]:
+    """Says how to repeat the run; with secret noise, results differ each time."""
     if result.options.get("engine") == AT_SITES:
-        said = (
+        words = (
             "Trained across sites: the coordinator asks for it again with silodp federation submit."
         )
-        return [tag("p", said)]
+        return [tag("p", words)]
     if result.options.get("data") == FROM_PYTHON or result.options.get("model") == "custom":
-        said = (
-            "Asked for from Python, with records or a model given there: no command does it again."
-        )
-        return [tag("p", said)]
-    said = "The command that gives this result again, from where its files are:"
+        words = "Run from Python, with records or a model given there: no command repeats it."
+        return [tag("p", words)]
+    words = "The command that gives this result again, from where its files are:"
     if result.options.get("entropy") == "os":
-        said = (
-            "The command that asks for the same again. Its noise is drawn anew, so that numbers "
+        words = (
+            "The command that repeats this run. Its noise is drawn again, so that numbers "
             "will differ, and it costs its epsilon again:"
         )
-    parts = [tag("p", said), _command(command_of(result))]
+    parts = [tag("p", words), _command(command_of(result))]
     if isinstance(result.options.get("silo_lam"), Mapping):
         parts.append(
             tag("p", "FILE holds the silos' own lambdas, listed in the settings as silo_lam.")
@@ -70,9 +68,9 @@ def _command(command: str) -> Html:
 
 
 def command_of(result: Result) -> str:
-    """The run as one would ask for it: what is not a default.
+    """The command of a run, with the options that are not at their defaults.
 
-    Only what is an option of ours: a result from elsewhere puts no other words into a command.
+    It holds known options alone: a result from elsewhere puts no other words into a command.
     """
     words = ["silodp", "run" if result.tuning is None else "tune"]
     words += ["--data", result.options.get("data") or result.data, "--method", result.method]
@@ -89,25 +87,25 @@ def command_of(result: Result) -> str:
 
 
 def _effective(result: Result) -> dict[str, Any]:
-    """The options that are not at their defaults, and that do something beside the others."""
-    given = {
+    """Options that are not at their defaults and have an effect beside the others."""
+    options = {
         name: value
         for name, option in OPTIONS.items()
         if (value := result.options.get(name)) is not None and value != option.default
     }
-    given["method"] = result.method
+    options["method"] = result.method
     try:
-        RunRequest(**given)
+        RunRequest(**options)
         useless = without_effect(
-            given, given.keys() - set(USES if result.tuning is not None else ())
+            options, options.keys() - set(USES if result.tuning is not None else ())
         )
     except SilodpError:  # of another version: the command will say what it does not know
         useless = {}
-    return {n: v for n, v in given.items() if n not in useless and n not in ("data", "method")}
+    return {n: v for n, v in options.items() if n not in useless and n not in ("data", "method")}
 
 
 def _tuned(tuning: Mapping[str, Any]) -> list[str]:
-    """What was asked of `silodp tune` besides."""
+    """The further options of `silodp tune`."""
     words = []
     for name, values in tuning.get("grid", {}).items():
         words += ["--try", f"{name}={','.join(map(str, values))}"]

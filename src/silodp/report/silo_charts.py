@@ -1,4 +1,4 @@
-"""Charts with a mark for each silo: named rows of few, thin bars of many, a map of pairs."""
+"""Charts with a mark per silo: named rows for few, thin bars for many, a map of pairs."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from silodp.report.drawing import Frame, Scale, both_widths, svg, words
 from silodp.report.html import Html, joined, tag
 from silodp.report.numbers import measured
 
-MOST_ROWS = 40  # silos with a row and a name of their own
+MOST_ROWS = 40  # most silos that get a row and a name of their own
 _ROW = 26
 _LONGEST_NAME = 24
 
@@ -40,7 +40,7 @@ class Dot(NamedTuple):
 def rows_of_dots(
     title: str, rows: Sequence[tuple[str, Sequence[Dot]]], metric: str, alt: str
 ) -> Html:
-    """A row a silo, with a mark for each method: how far they are apart is what a silo gained."""
+    """One row per silo, with a mark per method: their distance is what the silo gained."""
     values = [dot.value for _, dots in rows for dot in dots]
     low, high = min(values), max(values)
     log = get_metric(metric).by_ratio and 0 < 4 * low < high
@@ -76,7 +76,7 @@ def rows_of_dots(
 
 
 def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, alt: str) -> Html:
-    """A thin bar a silo, the largest gain first: of so many silos that names have no room."""
+    """One thin bar per silo, the largest gain first: for too many silos to name them."""
     gains = sorted(gains, key=lambda pair: -pair[0])
     values = np.array([gain for gain, _ in gains])
     # A silo that lost a hundredfold would hide all others.
@@ -87,18 +87,18 @@ def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, al
         frame = in_frame(width, 240, Scale(0, len(gains), 0, 1), Scale(low, high, 0, 1))
         zero = frame.y(0.0)
         wide = frame.x(1.0) - frame.x(0.0)
-        up, down, asked = [], [], []
+        up, down, targets = [], [], []
         for number, (gain, label) in enumerate(gains):
             x, y = frame.x(number), frame.y.inside(gain)
             (up if gain >= 0 else down).append(
                 f"M{x:.2f} {zero:.1f}V{y:.1f}h{max(0.85 * wide, 0.4):.2f}V{zero:.1f}z"
             )
-            asked.append(drawing.point(x + wide / 2, y, label))
-        known = get_metric(metric)
-        ticks = [(tick, known.gain_tick(tick)) for tick in frame.y.ticks(5)]
-        said = known.gained
-        said += f" (bars are cut at {known.gain_tick(-1.0)})" if values.min() < -1 else ""
-        shape = drawing.axes(frame, "silos, the largest gain first", said, [], ticks)
+            targets.append(drawing.point(x + wide / 2, y, label))
+        about = get_metric(metric)
+        ticks = [(tick, about.gain_tick(tick)) for tick in frame.y.ticks(5)]
+        label_y = about.gained
+        label_y += f" (bars are cut at {about.gain_tick(-1.0)})" if values.min() < -1 else ""
+        shape = drawing.axes(frame, "silos, the largest gain first", label_y, [], ticks)
         return svg(
             width,
             frame.height,
@@ -107,7 +107,7 @@ def sorted_gains(title: str, gains: Sequence[tuple[float, str]], metric: str, al
             tag("path", d="".join(up) or None, class_="bar c-green"),
             tag("path", d="".join(down) or None, class_="bar c-vermillion"),
             tag("line", x1=frame.x.start, x2=frame.x.end, y1=zero, y2=zero, class_="rule"),
-            tag("g", asked, class_="series", data_series=0),
+            tag("g", targets, class_="series", data_series=0),
         )
 
     return figure(title, both_widths(draw))
@@ -122,13 +122,13 @@ def bars_chart(
     ends: tuple[str, str] | None = None,
     largest: float | None = None,
 ) -> Html:
-    """A bar a silo: lying and named, or (of many) standing and thin, in the order given.
+    """One bar per silo: lying and named, or (for many) standing and thin, in the given order.
 
     Args:
-      title: of the chart.
-      bars: a silo each.
-      x_label: what their length means.
-      alt: what they show, in words.
+      title: title of the chart.
+      bars: one per silo.
+      x_label: what the length of bars means.
+      alt: what the chart shows, in words.
       legend: (class of colour, name) of the parts.
       ends: what 0 and the largest mean, in words.
       largest: the end of the axis; else the longest bar.
@@ -154,7 +154,7 @@ def _lying(width, bars, x_label, alt, largest, ends) -> Html:
     if ends:
         ticks = [(0.0, ends[0]), (largest, ends[1])]
     parts = [drawing.axes(frame, x_label, "", ticks, [])]
-    asked = []
+    targets = []
     for number, bar in enumerate(bars):
         y = 26 + _ROW * number + 5
         parts.append(words(left - 10, y + 12, _name(bar.name, width), "name", "end"))
@@ -162,8 +162,8 @@ def _lying(width, bars, x_label, alt, largest, ends) -> Html:
             size = {"x": x(begin), "y": float(y), "width": x(end) - x(begin), "height": _ROW - 10}
             parts.append(tag("rect", **size, class_=f"bar {colour}"))
         whole = min(math.fsum(v for _, v in bar.parts), largest)
-        asked.append(drawing.point(x(whole), y + 8, bar.label))
-    return svg(width, frame.height, alt, *parts, tag("g", asked, class_="series", data_series=0))
+        targets.append(drawing.point(x(whole), y + 8, bar.label))
+    return svg(width, frame.height, alt, *parts, tag("g", targets, class_="series", data_series=0))
 
 
 def _standing(width, bars, x_label, alt, largest, ends) -> Html:
@@ -173,22 +173,22 @@ def _standing(width, bars, x_label, alt, largest, ends) -> Html:
     if ends:
         ticks = [(0.0, ends[0]), (largest, ends[1])]
     drawn: dict[str, list[str]] = {}
-    asked = []
+    targets = []
     for number, bar in enumerate(bars):
         left = frame.x(number)
         for colour, begin, end in _stacked(bar, largest):
             shape = f"M{left:.2f} {frame.y(begin):.1f}V{frame.y(end):.1f}h{0.85 * wide:.2f}"
             drawn.setdefault(colour, []).append(f"{shape}V{frame.y(begin):.1f}z")
         whole = min(math.fsum(v for _, v in bar.parts), largest)
-        asked.append(drawing.point(left + wide / 2, frame.y(whole), bar.label))
+        targets.append(drawing.point(left + wide / 2, frame.y(whole), bar.label))
     paths = [tag("path", d="".join(d), class_=f"bar {colour}") for colour, d in drawn.items()]
     shape = drawing.axes(frame, "silos", x_label, [], ticks)
-    dots = tag("g", asked, class_="series", data_series=0)
+    dots = tag("g", targets, class_="series", data_series=0)
     return svg(width, frame.height, alt, shape, *paths, dots)
 
 
 def _stacked(bar: Bar, largest: float) -> list[tuple[str, float, float]]:
-    """The parts of a bar: class, begin and end; cut at the end of the axis."""
+    """Parts of a bar (class, begin, end), cut at the end of the axis."""
     sums = [0.0, *itertools.accumulate(value for _, value in bar.parts)]
     return [
         (colour, min(begin, largest), min(end, largest))
@@ -197,7 +197,7 @@ def _stacked(bar: Bar, largest: float) -> list[tuple[str, float, float]]:
 
 
 def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, below: Html) -> Html:
-    """A matrix between silos, in the order given: who is alike."""
+    """A map of a matrix [silos, silos], in the given order: who is alike."""
     many = len(names) > MOST_ROWS
 
     def draw(width: int) -> Html:
@@ -221,7 +221,7 @@ def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, be
                 for n, name in enumerate(names)
             ]
         )
-        asked = (
+        targets = (
             []
             if many
             else [
@@ -236,15 +236,15 @@ def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, be
             ]
         )
         frame = tag("rect", x=left, y=4, width=side, height=side, class_="frame")
-        dots = tag("g", asked, class_="series", data_series=0)
+        dots = tag("g", targets, class_="series", data_series=0)
         return svg(width, side + 8, alt, picture, frame, *named, dots)
 
-    # Without names it need not be drawn anew for another width: large pictures are kept once.
+    # Without names one drawing fits both widths, and a large picture is in the page once.
     return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
 
 
 def _name(name: str, width: int) -> str:
-    """Cut in the middle: names that begin alike often end otherwise."""
+    """Cuts a name in the middle: names that begin alike often end differently."""
     name, longest = shown(name, None), _LONGEST_NAME if width == drawing.WIDE else 15
     if len(name) <= longest:
         return name
@@ -253,5 +253,5 @@ def _name(name: str, width: int) -> str:
 
 
 def _room(names: Sequence[str], width: int) -> int:
-    """For the longest name at the left."""
+    """Room for the longest name at the left."""
     return 24 + math.ceil(7.6 * max(len(_name(name, width)) for name in names))

@@ -1,4 +1,4 @@
-"""Each silo of a run, against local training and FedAvg."""
+"""The part of a report about each silo, against local training and FedAvg."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from silodp.runs.baselines import BASELINES
 
 
 def silos_part(run: Run) -> Html:
-    """Each silo against local training and FedAvg: a chart and a table."""
+    """Charts and lists each silo against local training and FedAvg."""
     result = run.result
     others = [(m, run.baselines[m]) for m in BASELINES if m in run.baselines]
     gains = {method: gains_by_silo(result, other) for method, other in others}
@@ -41,10 +41,10 @@ def silos_part(run: Run) -> Html:
             )
             for s in sorted(_measured(result), key=lambda s: s["mean"])
         ]
-        said = get_metric(result.metric).brief
+        label = get_metric(result.metric).brief
         if bars:
             title = "Each silo's test metric"
-            drawn.append(silo_charts.bars_chart(title, bars, said, _alt_silos(run)))
+            drawn.append(silo_charts.bars_chart(title, bars, label, _alt_silos(run)))
     listed = _silo_table(run, others, gains)
     if len(result.per_silo) > silo_charts.MOST_ROWS:
         listed = folded(f"All {len(result.per_silo):,} silos as a table", listed)
@@ -52,20 +52,20 @@ def silos_part(run: Run) -> Html:
 
 
 def _ends(run: Run) -> Html | None:
-    """What silos are measured against, and where that comes from."""
+    """Says what silos are compared with, and where that comes from."""
     if not run.baselines:
         return None
     what = {"local": "each silo alone, with its own records", "fedavg": "one model for all silos"}
-    said = [
+    sentences = [
         f"{WHAT[m][:1].upper()}{WHAT[m][1:]}: {what[m]} (from {shown(str(run.sources[m]), 80)})."
         for m in BASELINES
         if m in run.baselines
     ]
-    return tag("p", " ".join(said), class_="note")
+    return tag("p", " ".join(sentences), class_="note")
 
 
 def _measured(result: Result) -> list[dict[str, Any]]:
-    """The silos that have the metric."""
+    """Entries of the silos that have the metric."""
     return [silo for silo in result.per_silo if silo["mean"] is not None]
 
 
@@ -102,9 +102,9 @@ def _dots(
 def _alt_silos(run: Run) -> str:
     means = [silo["mean"] for silo in _measured(run.result)]
     metric = run.result.metric
-    said = f"Test metric of each silo, from {measured(min(means), metric)} to "
+    start = f"Test metric of each silo, from {measured(min(means), metric)} to "
     return (
-        f"{said}{measured(max(means), metric)}. {answer.headline(run)} The table has the numbers."
+        f"{start}{measured(max(means), metric)}. {answer.headline(run)} The table has the numbers."
     )
 
 
@@ -114,24 +114,24 @@ def _silo_words(silo: Mapping[str, Any], result: Result) -> str:
 
 
 def _sorted(result: Result, method: str, gains: Sequence[Gain]) -> list[Html]:
-    told = [
-        (found.mean, f"{shown(silo['silo'])}: {_gain_text(found, result.metric)}")
-        for silo, found in zip(result.per_silo, gains, strict=True)
-        if not math.isnan(found.mean)
+    labelled = [
+        (gain.mean, f"{shown(silo['silo'])}: {_gain_text(gain, result.metric)}")
+        for silo, gain in zip(result.per_silo, gains, strict=True)
+        if not math.isnan(gain.mean)
     ]
-    if not told:
+    if not labelled:
         return []
-    better = sum(gained > 0 for gained, _ in told)
+    better = sum(gain > 0 for gain, _ in labelled)
     title = f"Gain of each silo over {WHAT[method]}"
-    alt = f"{title}: {better} of {len(told)} silos gain. The table below has the numbers."
-    return [silo_charts.sorted_gains(title, told, result.metric, alt)]
+    alt = f"{title}: {better} of {len(labelled)} silos gain. The table below has the numbers."
+    return [silo_charts.sorted_gains(title, labelled, result.metric, alt)]
 
 
-def _gain_text(found: Gain, metric: str) -> str:
-    if math.isnan(found.mean):
+def _gain_text(gain: Gain, metric: str) -> str:
+    if math.isnan(gain.mean):
         return ""
-    said = f"{'+' if found.mean >= 0 else MINUS}{get_metric(metric).size(found.mean)}"
-    return said if math.isnan(found.error) or not found.clear else f"{said} (clear)"
+    words = f"{'+' if gain.mean >= 0 else MINUS}{get_metric(metric).size(gain.mean)}"
+    return words if math.isnan(gain.error) or not gain.clear else f"{words} (clear)"
 
 
 def _metric_cell(silo: Mapping[str, Any], result: Result) -> Cell:
@@ -157,9 +157,9 @@ def _silo_table(
             _metric_cell(silo, result),
         ]
         for method, other in others:
-            theirs, found = other.per_silo[place], gains[method][place]
+            theirs, gain = other.per_silo[place], gains[method][place]
             row.append(_metric_cell(theirs, other))
-            row.append(Cell(_gain_text(found, result.metric), found.mean))
+            row.append(Cell(_gain_text(gain, result.metric), gain.mean))
         rows.append(row)
     metric = get_metric(result.metric)
     what = f"{metric.noun} (a gain is a smaller one)" if metric.better == "lower" else metric.noun

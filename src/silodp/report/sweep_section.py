@@ -1,4 +1,4 @@
-"""The part of a report about many settings: privacy against utility, and the best by budget."""
+"""The part of a report about many settings: privacy against utility, the best by budget."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ MOST_ROWS = 2000
 
 
 class Settings:
-    """Settings of one data set and metric, each over seeds: rows with plain values."""
+    """Settings of one data set and metric, as rows of means over seeds, the best first."""
 
     def __init__(self, data: str, metric: str, rows: list[dict[str, Any]], options: list[str]):
         self.data, self.metric, self.options = data, metric, options
@@ -35,15 +35,15 @@ class Settings:
 
     def best(self) -> dict[tuple[str, float], dict[str, Any]]:
         """The best row of each curve at each budget."""
-        found: dict[tuple[str, float], dict[str, Any]] = {}
+        best_rows: dict[tuple[str, float], dict[str, Any]] = {}
         for row in self.rows:  # the best first
             if not math.isnan(row["mean"]):
-                found.setdefault((row["curve"], row["epsilon"]), row)
-        return found
+                best_rows.setdefault((row["curve"], row["epsilon"]), row)
+        return best_rows
 
 
 def sweep_section(sweep: SweepTable, number: int) -> Html:
-    """All about a sweep: each of its data sets by itself."""
+    """The section about a sweep, data set by data set."""
     from silodp.sweeps.best import TUNING_NOTE
 
     title = f"Sweep {shown(sweep.folder.name)}"
@@ -59,7 +59,7 @@ def sweep_section(sweep: SweepTable, number: int) -> Html:
 
 
 def runs_section(runs: Sequence[Run]) -> Html:
-    """Several runs beside each other."""
+    """The section that compares several runs."""
     groups = settings_of_runs(runs)
     return tag(
         "section",
@@ -89,13 +89,13 @@ def settings_of_table(table: "pd.DataFrame", name: str) -> list[Settings]:
 
 
 def _budget_of(row: Mapping[str, Any]) -> float:
-    """As asked for; with policies, the largest that a silo spent."""
-    asked = _number(row.get("epsilon"))
-    return float(row["epsilon_spent"]) if math.isnan(asked) else asked
+    """The requested epsilon; with policies, the largest that a silo spent."""
+    requested = _number(row.get("epsilon"))
+    return float(row["epsilon_spent"]) if math.isnan(requested) else requested
 
 
 def _number(value: Any) -> float:
-    """NaN of what is no number, or a whole one beyond all decimal ones."""
+    """A value as float; NaN if it is no number, or an integer too large for a float."""
     try:
         return float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
@@ -103,17 +103,17 @@ def _number(value: Any) -> float:
 
 
 def settings_of_runs(runs: Sequence[Run]) -> list[Settings]:
-    """Each run is a setting."""
+    """Settings made of runs, one per run, by data and metric."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:
         result = run.result
         seeds = len(result.test["per_seed"])
-        asked = _number(result.options.get("epsilon"))
+        requested = _number(result.options.get("epsilon"))
         row = {
             "run": run.folder.name,
             "method": result.method,
             "curve": curve_name(result.method, _number(result.options.get("select_fraction"))),
-            "epsilon": asked if asked > 0 else max(result.epsilons),
+            "epsilon": requested if requested > 0 else max(result.epsilons),
             "mixed": len({f"{epsilon:.2g}" for epsilon in result.epsilons}) > 1,
             "mean": result.mean,
             "std": result.std,
@@ -135,20 +135,20 @@ def _group(group: Settings, section: int | str, place: int) -> Html:
         return tag("p", f"{shown(group.data)}: every setting diverged. Lower the learning rates.")
     curves = in_order(curve for curve, _ in best)
     budgets = sorted({epsilon for _, epsilon in best})
-    drawn = None
+    chart = None
     if len(budgets) > 1 and budgets[0] > 0:  # a log axis has no place for 0
         lines = [_line(group, curve, best) for curve in curves]
         title = f"{shown(group.data)}: privacy against utility, the best setting of each method"
-        drawn = charts.tradeoff_chart(title, lines, group.metric, _alt(group, budgets, best))
+        chart = charts.tradeoff_chart(title, lines, group.metric, _alt(group, budgets, best))
     lost = len([row for row in group.rows if math.isnan(row["mean"])])
-    told = [count(len(group.rows), "setting"), count(len(budgets), "budget")]
+    facts = [count(len(group.rows), "setting"), count(len(budgets), "budget")]
     if any(row.get("mixed") for row in group.rows):
-        told.append("where silos have budgets of their own, the largest is shown")
-    told += [f"{lost:,} of them diverged and have no mean"] if lost else []
+        facts.append("where silos have budgets of their own, the largest is shown")
+    facts += [f"{lost:,} of them diverged and have no mean"] if lost else []
     return joined(
         tag("h3", f"{shown(group.data)}: {_winner(group, budgets, best)}"),
-        tag("p", f"{'; '.join(told)}."),
-        drawn,
+        tag("p", f"{'; '.join(facts)}."),
+        chart,
         _best_table(group, budgets, curves, best),
         _all_table(group, f"{section}-{place}"),
     )
@@ -180,7 +180,7 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
 
 
 def _winner(group: Settings, budgets: Sequence[float], best) -> str:
-    """Who is ahead, in few words."""
+    """Says which method is ahead, in a few words."""
     ahead = [_best_at(epsilon, best, group.metric)[0] for epsilon in budgets]
     most = max(dict.fromkeys(ahead), key=ahead.count)
     name = name_of(look_of(most))
@@ -197,12 +197,12 @@ def _best_at(epsilon: float, best, metric: str) -> tuple[str, Mapping[str, Any]]
 
 
 def _alt(group: Settings, budgets: Sequence[float], best) -> str:
-    said = []
+    winners = []
     for epsilon in budgets:
         curve, row = _best_at(epsilon, best, group.metric)
         value = measured(row["mean"], group.metric)
-        said.append(f"at {_at(epsilon)} {name_of(look_of(curve))} with {value}")
-    return f"Test metric over privacy budgets. Best: {'; '.join(said)}."
+        winners.append(f"at {_at(epsilon)} {name_of(look_of(curve))} with {value}")
+    return f"Test metric over privacy budgets. Best: {'; '.join(winners)}."
 
 
 def _best_table(group: Settings, budgets: Sequence[float], curves: Sequence[str], best) -> Html:
@@ -211,12 +211,12 @@ def _best_table(group: Settings, budgets: Sequence[float], curves: Sequence[str]
         ahead, _ = _best_at(epsilon, best, group.metric)
         row: list[Any] = [Cell(budget(epsilon), epsilon), name_of(look_of(ahead))]
         for curve in curves:
-            found = best.get((curve, epsilon))
-            if found is None:
+            row_of_curve = best.get((curve, epsilon))
+            if row_of_curve is None:
                 row.append(Cell("", math.nan))
                 continue
-            said = _value(found, group.metric)
-            row.append(Cell(tag("strong", said) if curve == ahead else said, found["mean"]))
+            text = _value(row_of_curve, group.metric)
+            row.append(Cell(tag("strong", text) if curve == ahead else text, row_of_curve["mean"]))
         rows.append(row)
     columns = ["epsilon", "best", *(name_of(look_of(curve)) for curve in curves)]
     caption = "The best setting of each method at each budget (± standard deviation over seeds)"

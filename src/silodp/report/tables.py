@@ -1,4 +1,4 @@
-"""Tables that can be sorted and searched (page.js), and read without."""
+"""Tables that can be sorted and searched with page.js, and read without it."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ _MOST_WITHOUT_SEARCH = 12
 
 
 class Cell(NamedTuple):
-    """A cell that is sorted by a number."""
+    """A cell with its content and the number that it is sorted by."""
 
-    said: Child
+    content: Child
     value: float
 
 
 def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | Cell]]) -> Html:
-    """Cells with numbers stand at the right; long tables can be searched."""
+    """Makes a table; columns of numbers are aligned right, and long tables can be searched."""
     numeric = [bool(rows) and isinstance(rows[0][n], Cell) for n in range(len(columns))]
     head = [
         tag(
@@ -42,7 +42,7 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
         tag("tbody", body),
         class_="sortable",
     )
-    # A group and not a region: a page of many tables would have as many landmarks to step through.
+    # A group and not a region: each region would be one more landmark to step through.
     scrolls = {"tabindex": 0, "role": "group", "aria_label": caption, "class_": "scroll"}
     return tag("div", search, tag("div", whole, **scrolls), class_="table")
 
@@ -51,15 +51,15 @@ def _cell(cell: Child | Cell, first: bool) -> Html:
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        return tag("td", cell.said, class_="number", data_v=sorted_by)
+        return tag("td", cell.content, class_="number", data_v=sorted_by)
     return tag("th", cell, scope="row") if first else tag("td", cell)
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:
-    """Names and values."""
+    """A list of names and values."""
     return tag("dl", [joined(tag("dt", name), tag("dd", value)) for name, value in rows])
 
 
 def folded(summary: str, *content: Html) -> Html:
-    """What is there for those who ask for it."""
+    """Content that a reader can unfold."""
     return tag("details", tag("summary", summary), *content)

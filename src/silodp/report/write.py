@@ -1,4 +1,4 @@
-"""From folders to the page."""
+"""Makes the report: from folders to the page."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from silodp.report.run_section import name_of_run, run_section
 from silodp.report.sweep_section import runs_section, sweep_section
 from silodp.runs.baselines import BASELINES
 
-MOST_RUNS = 20  # in full; of more, the table of all is what one reads
+MOST_RUNS = 20  # runs shown in full; of more, the table of all is more useful
 Progress = Callable[[str, int, int], None]
 
 
@@ -34,13 +34,13 @@ def write_report(
     """Writes one self-contained HTML page about runs, sweeps and ledgers.
 
     Args:
-      folders: of runs and sweeps, or folders of such.
+      folders: folders of runs and sweeps, or folders that contain them.
       out: file to write.
       ledger: folder of silos' ledgers: what was spent and is left, in words.
       silo: only this silo's ledger.
-      title: of the page; else what it is about.
+      title: title of the page; else the names of its data.
       overwrite: replace the file even if it is not a report.
-      progress: told (what, done, total) while it goes on.
+      progress: called with (what, done, total) while it goes on.
 
     Examples:
       >>> result = silodp.run(
@@ -69,47 +69,47 @@ def report_page(
     live: Html | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """The page as text; arguments as for `write_report`, and what a live page shows besides."""
+    """The page as text; arguments as for `write_report`, and `live`, the part that changes."""
     if not folders and ledger is None:
         raise SilodpError("There is nothing to report on: give the folder of a run, or --ledger.")
     if silo is not None and ledger is None:
         raise SilodpError("--silo chooses one of the ledgers: give --ledger as well.")
-    tell = progress or (lambda what, done, total: None)
+    report = progress or (lambda what, done, total: None)
     runs, sweeps = read_inputs([Path(folder) for folder in folders])
     ledgers = read_ledgers(Path(ledger), silo) if ledger is not None else []
     done = iter(range(1, len(ledgers) + 1))
     left = None
     if ledger is not None:
         left = what_is_left(
-            Path(ledger), ledgers, lambda: tell("reading ledgers", next(done), len(ledgers))
+            Path(ledger), ledgers, lambda: report("reading ledgers", next(done), len(ledgers))
         )
     parts = []
     for number, sweep in enumerate(sweeps):
         name = f"Sweep {shown(sweep.folder.name)}"
         parts.append(Part(f"sweep-{number}", name, sweep_section(sweep, number)))
-        tell("sweeps", number + 1, len(sweeps))
-    told = in_full(runs)
+        report("sweeps", number + 1, len(sweeps))
+    detailed = in_full(runs)
     full = []
-    for number, run in enumerate(told):
+    for number, run in enumerate(detailed):
         full.append(Part(f"run-{number}", name_of_run(run), run_section(run, number, left)))
-        tell("runs", number + 1, len(told))
+        report("runs", number + 1, len(detailed))
     beside = [Part("runs", "All runs", runs_section(runs))] if len(runs) > 1 else []
-    # The answer first: of one run and what it is compared with, that is the run itself.
+    # The answer first: if only one run is of interest, that is its section.
     parts += full + beside if len(full) == 1 else beside + full
     if left is not None:
         # Where a run shows its silos' bars, they need not be drawn twice.
-        shown_by_runs = {p["silo"] for run in told for p in run.result.privacy}
+        shown_by_runs = {p["silo"] for run in detailed for p in run.result.privacy}
         others = not left.keys() <= shown_by_runs
         parts.append(Part("ledgers", "Ledgers", ledgers_section(ledgers, left, with_bars=others)))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     about = f"Made {now} by silodp {own_version()}, from {_sources(runs, sweeps, len(ledgers))}."
-    if len(told) < len(runs) and len(told) == MOST_RUNS:
-        about += f" The first {MOST_RUNS} runs are told in full, the others in the table."
+    if len(detailed) < len(runs) and len(detailed) == MOST_RUNS:
+        about += f" The first {MOST_RUNS} runs are shown in full, the others in the table."
     return page(title or _title(runs, sweeps, bool(ledgers)), about, parts, live)
 
 
 def _is_report(path: Path) -> bool:
-    """One that was written before can be written anew: all of it comes from elsewhere."""
+    """Whether the file is a report, which can be replaced: all of it comes from elsewhere."""
     try:
         with path.open("rb") as file:
             return GENERATOR.encode() in file.read(2048)
