@@ -498,7 +498,7 @@ def test_other_numbers_are_no_booleans(tmp_path):
 @pytest.mark.parametrize(
     ("words", "query"),
     [
-        ("the query fails .*no such table: vists.*: mend the query", "select * from vists"),
+        ("the query fails .*no such table: vists.*: correct the query", "select * from vists"),
         ("the query fails .*syntax error", "selct 1"),
         ("the query fails .*one statement", "select 1; select 2"),
         ("the query selects nothing", "begin"),

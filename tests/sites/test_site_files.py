@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path):
         with pytest.raises(SilodpError, match=f"^{tmp_path}/site.toml: .*{words}"):
             write_site(tmp_path, **given)
         assert os.listdir(tmp_path) == []
-    with pytest.raises(SilodpError, match=r"'north'.*no text that can be written"):
+    with pytest.raises(SilodpError, match=r"'north'.*text that cannot be written"):
         write_site(tmp_path, "north", DataAtSite(path=Path("a\udc80")), Policy(3, 1e-5))
 
 
