@@ -238,7 +238,7 @@ def test_there_and_back(name, data, policy, more):
         ("data is not a table", '[data]\npath = "records.csv"', "data = 3"),
         ("ledger is not a table", "[data]", 'ledger = "x"\n[data]'),
         ("'north': \\[data\\]: the key 'pth' is unknown: did you mean 'path'", "path", "pth"),
-        ("'north': \\[data\\]: path is no text", '"records.csv"', "3"),
+        ("'north': \\[data\\]: path is not text", '"records.csv"', "3"),
         ("'north': \\[data\\]: no records are named", 'path = "records.csv"', ""),
         ("'north': \\[data\\]: url is given, but no query", "path", "url"),
         ("'north': .*test_fraction is 2", "[policy]", "test_fraction = 2\n[policy]"),

@@ -53,7 +53,7 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip():
             # The value is not repeated: it may be a password in the wrong place.
-            raise SilodpError(f"{where}: {key} is no text or is blank: write {key} in quotes.")
+            raise SilodpError(f"{where}: {key} is not text or is blank: write {key} in quotes.")
     databases = [key for key in ("url", "url_env") if key in table]
     if "path" in table and len(table) > 1:
         other = next(key for key in table if key != "path")
