@@ -171,7 +171,7 @@ def test_missing_values_are_refused_where_training_would_have(home):
         model.predict(patients().rename(columns={"dose": "does"}))
     with pytest.raises(silodp.SilodpError, match="used more than once"):
         model.predict(pd.concat([patients(), patients()[["dose"]]], axis=1))
-    with pytest.raises(silodp.SilodpError, match="no categories"):
+    with pytest.raises(silodp.SilodpError, match="not categories"):
         model.predict(patients().assign(**{WARD: [["x"]] * 120}))
 
 

@@ -94,13 +94,13 @@ def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words
     ("change", "words"),
     [
         ({"round": 3}, "no round left"),
-        ({"round": -1}, "no number"),
-        ({"round": True}, "no number"),
+        ({"round": -1}, "not a whole number"),
+        ({"round": True}, "not a whole number"),
         ({"job": "../../elsewhere-1"}, "not one of this proposal"),
         ({"job": "0123456789abcdef-1"}, "not one of this proposal"),
         ({"proposal": "{}"}, "name"),
         ({"proposal": "nothing"}, "not valid JSON"),
-        ({"kind": "tell me"}, "no kind"),
+        ({"kind": "tell me"}, "the kind of the request is unknown"),
         ({"arrays": []}, "0 arrays"),
     ],
 )
