@@ -11,10 +11,11 @@ import numpy as np
 from benchmarks import convnets, plain_loop
 from benchmarks.plain_loop import CarefulLoop, PlainLoop
 from benchmarks.workloads import made_up
-from silodp import Federation, get_model
+from silodp import Federation
 from silodp.base.progress import Reporter
 from silodp.engines.job import Setting
 from silodp.engines.simulation import Simulation
+from silodp.models.model import get_model
 from silodp.privacy.session import free_rounds
 from silodp.runs.prepare import prepare
 from silodp.runs.requests import requests_of

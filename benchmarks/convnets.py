@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from silodp import Model, get_model
+from silodp import Model
+from silodp.models.model import get_model
 from silodp.privacy.mechanisms.randomness import PassSize, as_params, draw_pass
 
 SHAPES = {"MNIST": (28, 28, 1), "CIFAR": (32, 32, 3)}

@@ -26,6 +26,7 @@ from silodp.privacy.mechanisms.sampling import draw_batches, threshold_of
 
 OPTIONS = {"rounds": 6, "batch_size": 10, "epsilon": 4, "delta": 1e-4, "method": "ifca"}
 OPTIONS |= {"select_fraction": 0.5, "lr": 0.1}
+LOCAL = {n: v for n, v in OPTIONS.items() if n != "select_fraction"} | {"method": "local"}
 
 
 def silos():
@@ -117,7 +118,7 @@ def check_noise_is_that_of_the_planned_steps():
         silodp.Silo(f"s{i}", *[silodp.Records(np.zeros((m, 150)), np.zeros(m)) for m in (40, 5)])
         for i in range(3)
     )
-    options = OPTIONS | {"method": "local", "seeds": 8, "clip": 2.0}
+    options = LOCAL | {"seeds": 8, "clip": 2.0}
     result = silodp.run(
         federation=silodp.Federation("nothing", nothing, "regression"), keep_models=True, **options
     )

@@ -25,10 +25,13 @@ def models(method, epsilon=4, sizes=(40, 70, 55), **options):
     return silodp.run(federation=small(sizes=sizes), keep_models=True, **options).models
 
 
-def with_plans_of(other, method, **options):
-    """The method's models with the noise that another method needs: they differ in cost alone."""
+def with_plans_of(other, method, others=(), **options):
+    """The method's models with the noise that another method needs: they differ in cost alone.
+
+    `others`: options of the other method alone.
+    """
     options = OPTIONS | {"federation": small(), "epsilon": 4, "seeds": 1} | options
-    plans = silodp.plan(method=other, **options).plans[0]
+    plans = silodp.plan(method=other, **options | dict(others)).plans[0]
     prepared = silodp.plan(method=method, **options)
     values = prepared.specs[0].method.traced_values(prepared.specs[0].values)
     job = job_of(prepared)
@@ -118,7 +121,7 @@ def test_one_cluster_makes_ifca_fedavg_plus_its_selection_cost():
     options = {"clusters": 1, "select_fraction": 0.5}
     np.testing.assert_array_equal(models("ifca", math.inf, **options), models("fedavg", math.inf))
     np.testing.assert_array_equal(
-        with_plans_of("ifca", "ifca", **options), with_plans_of("ifca", "fedavg", **options)
+        with_plans_of("ifca", "ifca", **options), with_plans_of("ifca", "fedavg", options)
     )
 
 

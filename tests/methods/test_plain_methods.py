@@ -147,8 +147,8 @@ def test_algorithm_a2(then, choosing):
 
 def test_warm_started_finetuning_counts_all_rounds():
     """Half of ten rounds are federated, the four in which silos choose among them."""
-    options = {"rounds": 10, "clusters": 2, "select_fraction": 0.4, "finetune_fraction": 0.5}
-    half = options | {"rounds": 5, "select_fraction": 0.8}
+    half = {"rounds": 5, "clusters": 2, "select_fraction": 0.8}
+    options = half | {"rounds": 10, "select_fraction": 0.4, "finetune_fraction": 0.5}
     federated = trained("ifca+fedavg", two_kinds(), **half)
     tuned = trained("ifca+finetune", two_kinds(), **options)
     own = list(federated)
@@ -179,7 +179,8 @@ def test_mocha_relations_may_be_negative():
     assert np.all(np.sign(expected) == np.sign(rows))
 
     def error(method):
-        options = {"rounds": 30, "lr": 0.05, "batch_size": 10, "clip": 1.0, "seeds": 3, "lam": 0.3}
+        options = {"rounds": 30, "lr": 0.05, "batch_size": 10, "clip": 1.0, "seeds": 3}
+        options |= {} if method == "local" else {"lam": 0.3}
         return silodp.run(
             federation=two_kinds(), method=method, epsilon=0.7, delta=1e-4, **options
         ).mean

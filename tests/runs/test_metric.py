@@ -17,7 +17,7 @@ from silodp.figures import style
 from silodp.pictures import pictures
 from silodp.report.write import write_report
 from silodp.results.result import read_result
-from silodp.runs.prepare import grid
+from silodp.runs.requests import requests_of
 from silodp.sweeps.best import best_by_method
 from silodp.sweeps.grid import sweep_of
 from silodp.sweeps.sweeping import run_sweep
@@ -241,5 +241,5 @@ def test_a_sweep_measures_it_and_takes_the_highest(tmp_path):
 
 
 def test_it_is_no_axis_of_a_grid():
-    (asked,) = grid({"metric": "mae"})
-    assert asked.metric == "mae"
+    (request,) = requests_of({"metric": "mae"})
+    assert request.metric == "mae"

@@ -9,6 +9,7 @@ import silodp
 from silodp.config.data_options import DataOptions
 from silodp.config.options import OPTIONS, RunRequest
 from silodp.methods import METHODS
+from silodp.models.model import get_model
 from silodp.runs.prepare import load
 from silodp.runs.requests import requests_of, without_effect
 
@@ -78,7 +79,7 @@ def test_data_options_beside_records_from_python(name):
 
 
 def test_a_model_beside_one_from_python():
-    model = silodp.get_model("linear", "regression", (4,), 0)
+    model = get_model("linear", "regression", (4,), 0)
     with pytest.raises(silodp.SilodpError, match="--model names a model, but another was given"):
         silodp.plan(federation=small(), custom_model=model, model="linear", **OPTIONS_OF_RUNS)
 

@@ -354,7 +354,7 @@ def test_whoever_spoils_what_is_merged_is_dropped(coordinator):
     def spoiled(server, sent, weights):
         merged = merge(server, sent, weights)
         (new, example), bad = merged, np.where(sent.noise.clip[1] == 7, np.inf, 0)
-        return new._replace(mean=new.mean + bad, starts=new.starts + bad), example
+        return new._replace(wbar=new.wbar + bad, w=new.w + bad), example
 
     coordinator._merge = spoiled
     odd = message(coordinator, 1, (0.01, 0.05, 0.01, 7.0))

@@ -148,8 +148,8 @@ class Federation:
       >>> records = silodp.Records(x=np.zeros((3, 2)), y=np.array([0.0, 1.0, 2.0]))
       >>> north = silodp.Silo("north", train=records, test=records)
       >>> federation = silodp.Federation("clinics", (north,), task="regression")
-      >>> federation.names, federation.metric, federation.input_shape
-      (('north',), 'mse', (2,))
+      >>> federation.names, federation.task, federation.input_shape
+      (('north',), 'regression', (2,))
     """
 
     name: str

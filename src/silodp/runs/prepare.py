@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
     Examples:
       >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
-      >>> prepared.model.name, prepared.policies[0][0].epsilon
+      >>> prepared.specs[0].model_name, prepared.specs[0].policies[0].epsilon
       ('linear', 3.0)
     """
 

@@ -300,7 +300,8 @@ class Coordinator:
 
     def _write_learned(self) -> None:
         """Writes what the method learned about the sites, from their messages."""
-        learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(self._server))
+        server = jax.tree.map(jnp.asarray, self._server)  # NumPy arrays if read from a file
+        learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(server))
         if learned:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
 

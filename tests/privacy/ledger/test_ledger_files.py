@@ -385,7 +385,7 @@ def test_a_ledger_that_is_not_whole_is_not_put_into_place(tmp_path, monkeypatch)
     insert, readers = ledger._insert, []
 
     def watched(connection, entry):
-        (path,) = tmp_path.glob("*.tmp")
+        (path,) = tmp_path.glob("*.part")
         reader = sqlite3.connect(path)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM sqlite_master").fetchall()  # holds the file as it was

@@ -195,11 +195,12 @@ def test_silos_find_their_clusters():
 
     federation = silodp.Federation("kinds", tuple(silo(k) for k in range(6)), "regression")
     common = {"federation": federation, "rounds": 30, "lr": 0.1, "batch_size": 20, "seeds": 3}
-    common |= {"epsilon": math.inf, "delta": 1e-4, "select_bound": 20.0}
-    clustered = silodp.run(method="ifca", select_fraction=0.3, **common)
+    common |= {"epsilon": math.inf, "delta": 1e-4}
+    ifca = {"method": "ifca", "select_fraction": 0.3, "select_bound": 20.0}
+    clustered = silodp.run(**ifca, **common)
     together = silodp.run(method="fedavg", **common)
     assert clustered.mean < 0.05 * together.mean
-    private = silodp.run(method="ifca", select_fraction=0.3, **(common | {"epsilon": 80}))
+    private = silodp.run(**ifca, **(common | {"epsilon": 80}))
     assert private.mean < 0.3 * together.mean
 
 
