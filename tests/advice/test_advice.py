@@ -423,7 +423,7 @@ SPREAD = ("--sigma", "0.2", "--tau", "0.05")
         ((*RECORDS, "--estimate-epsilon", "nan"), ["--estimate-epsilon is nan"]),
         ((*RECORDS, *SPREAD, "--parameters", "0"), ["--parameters is 0"]),
         ((*RECORDS, *SPREAD, "--delta", "0.01"), ["delta is 0.01, at least 1/120"]),
-        ((*RECORDS, *SPREAD, "--data", "synthetic"), ["in one way"]),
+        ((*RECORDS, *SPREAD, "--data", "synthetic"), ["give either --data"]),
         ((*SPREAD,), ["--data NAME", "--records"]),
         (("--records", "", *SPREAD), ["--records is empty"]),
         (("--records", "120,0", *SPREAD), ["'silo-02' is 0"]),

@@ -55,7 +55,7 @@ def test_nothing_outside_config_lists_options():
 
 def test_what_is_written_follows_from_the_declarations():
     assert PLACE.read_text(encoding="utf-8") == written(), (
-        "write it anew: python -m silodp.config.write_arguments"
+        "write it again: python -m silodp.config.write_arguments"
     )
 
 

@@ -113,5 +113,5 @@ def test_what_cannot_be_written_is_said(tmp_path, cli, sentence, monkeypatch):
     monkeypatch.undo()
     own = silodp.custom_model(lambda key: np.zeros(4, np.float32), lambda p, x: x @ p, "regression")
     result = silodp.run(federation=small(), custom_model=own, keep_models=True, **RUN)
-    with pytest.raises(silodp.SilodpError, match="of its maker's own"):
+    with pytest.raises(silodp.SilodpError, match="a custom one"):
         onnx_content(loaded_from_memory(result, custom_model=own)[0])

@@ -17,9 +17,11 @@ from silodp.privacy.ledger.storage import read_ledger
 from silodp.sites import job_at_site as job_module
 from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator, QuorumError
-from silodp.sites.job_at_site import CHANGED, CLOSED, LOST, STATE, STATE_FILE
+from silodp.sites.job_at_site import STATE
+from silodp.sites.job_ledger import STATE_FILE
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
+from silodp.sites.refusals import CHANGED, CLOSED, LOST
 from silodp.sites.worker import INTERNAL, SiteWorker
 
 MEASURED = proposal(method="ebmtl", rounds=2, metric_share=0.2)
@@ -339,7 +341,10 @@ def test_a_lie_about_noise_does_not_stop_the_others(coordinator, noise):
         if coordinator.round < coordinator.rounds:
             assert broadcast_is_finite(coordinator)
     assert coordinator.round == coordinator.rounds
-    assert "in a row were dropped, lastly: it calls itself noisier" in coordinator.status["south"]
+    assert (
+        "in a row were dropped, lastly: the noise that it states is larger"
+        in coordinator.status["south"]
+    )
 
 
 def test_whoever_spoils_what_is_merged_is_dropped(coordinator):

@@ -30,17 +30,16 @@ from silodp.results.result import read_result
 from silodp.sites import job_at_site as job_module
 from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator
-from silodp.sites.job_at_site import (
+from silodp.sites.job_at_site import RESULTS, STATE
+from silodp.sites.job_ledger import STATE_FILE
+from silodp.sites.refusals import (
     CLOSED,
     LEDGER,
     LOST,
     NEVER_BEGUN,
     NONE_LEFT,
     NOT_FINITE,
-    RESULTS,
     SPENT,
-    STATE,
-    STATE_FILE,
     WAITING,
 )
 from silodp.sites.site_setup import site_models, site_status
@@ -405,7 +404,8 @@ class Killed(BaseException):
 
 PLACES = {
     "state": "silodp.sites.job_at_site.save_state",
-    "mark or progress": "silodp.sites.job_at_site.write_file",
+    "mark": "silodp.sites.job_ledger.write_file",
+    "progress": "silodp.sites.job_at_site.write_file",
     "new ledger": "silodp.privacy.ledger.charging.create",
     "reserve": "silodp.privacy.session.reserve_all",
     "charge": "silodp.privacy.session.charge_all",
@@ -716,7 +716,7 @@ def on_one_source(tmp_path):
 
 def test_a_copy_of_the_folder_answers_no_round_a_second_time(tmp_path, monkeypatch):
     """It has the same secret: told otherwise, its answer would show the noise of the other."""
-    monkeypatch.setattr(job_module, "PATIENCE", 0.1)
+    monkeypatch.setattr("silodp.sites.job_lock.PATIENCE", 0.1)
     folder, request = on_one_source(tmp_path), first_request(tmp_path, LONG)
     with closing(SiteWorker(folder)) as worker:
         assert worker.answer(request).status == "ok"
@@ -736,7 +736,7 @@ def test_a_copy_of_the_folder_answers_no_round_a_second_time(tmp_path, monkeypat
 
 def test_a_copy_that_is_made_while_the_job_is_begun(tmp_path, monkeypatch):
     """The process that began it holds its noise, too."""
-    monkeypatch.setattr(job_module, "PATIENCE", 0.1)
+    monkeypatch.setattr("silodp.sites.job_lock.PATIENCE", 0.1)
     folder, request = on_one_source(tmp_path), first_request(tmp_path, LONG)
     copy = tmp_path / "copy"
     with closing(SiteWorker(folder)) as worker:

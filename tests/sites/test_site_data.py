@@ -498,7 +498,7 @@ def test_other_numbers_are_no_booleans(tmp_path):
 @pytest.mark.parametrize(
     ("words", "query"),
     [
-        ("the query fails .*no such table: vists.*: mend the query", "select * from vists"),
+        ("the query fails .*no such table: vists.*: correct the query", "select * from vists"),
         ("the query fails .*syntax error", "selct 1"),
         ("the query fails .*one statement", "select 1; select 2"),
         ("the query selects nothing", "begin"),
@@ -728,15 +728,15 @@ def test_what_a_file_may_say():
     [
         ("'pth' is unknown: did you mean 'path'", {"pth": "a.csv"}),
         ("no records are named", {}),
-        ("path is no text", {"path": 3}),
-        ("query is no text", {"url": "x", "query": " "}),
+        ("path is not text", {"path": 3}),
+        ("query is not text", {"url": "x", "query": " "}),
         ("path and url are both", {"path": "a", "url": "secret"}),
         ("path and query are both", {"path": "a", "query": "secret"}),
         ("url and url_env are both", {"url": "secret", "url_env": "B", "query": "x"}),
         ("query is given, but no database", {"query": "x"}),
         ("url is given, but no query", {"url": "secret"}),
         ("url_env is given, but no query", {"url_env": "B"}),
-        ("url is no text", {"url": ["secret"], "query": "x"}),
+        ("url is not text", {"url": ["secret"], "query": "x"}),
     ],
 )
 def test_what_a_file_may_not_say(words, table):

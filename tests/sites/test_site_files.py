@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path):
         with pytest.raises(SilodpError, match=f"^{tmp_path}/site.toml: .*{words}"):
             write_site(tmp_path, **given)
         assert os.listdir(tmp_path) == []
-    with pytest.raises(SilodpError, match=r"'north'.*no text that can be written"):
+    with pytest.raises(SilodpError, match=r"'north'.*text that cannot be written"):
         write_site(tmp_path, "north", DataAtSite(path=Path("a\udc80")), Policy(3, 1e-5))
 
 
@@ -238,7 +238,7 @@ def test_there_and_back(name, data, policy, more):
         ("data is not a table", '[data]\npath = "records.csv"', "data = 3"),
         ("ledger is not a table", "[data]", 'ledger = "x"\n[data]'),
         ("'north': \\[data\\]: the key 'pth' is unknown: did you mean 'path'", "path", "pth"),
-        ("'north': \\[data\\]: path is no text", '"records.csv"', "3"),
+        ("'north': \\[data\\]: path is not text", '"records.csv"', "3"),
         ("'north': \\[data\\]: no records are named", 'path = "records.csv"', ""),
         ("'north': \\[data\\]: url is given, but no query", "path", "url"),
         ("'north': .*test_fraction is 2", "[policy]", "test_fraction = 2\n[policy]"),

@@ -19,8 +19,9 @@ from silodp.privacy.ledger.storage import ledger_paths, read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.result import read_result
 from silodp.sites.consents import consent
-from silodp.sites.job_at_site import LOST, RESULTS, SPENT
+from silodp.sites.job_at_site import RESULTS
 from silodp.sites.protocol import Request
+from silodp.sites.refusals import LOST, SPENT
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site, write_site
 from silodp.sites.sources import (
@@ -310,13 +311,13 @@ def test_a_known_file_gets_no_second_name_unasked():
     ("text", "words"),
     [
         *(
-            (text, "it is not made anew")
+            (text, "it is not made again")
             for text in ("", "[]", "{}", '{"format": 1, "sources": {"a": 1}}')
         ),
         ('{"format": 2, "sources": {}}', "has format 2"),
     ],
 )
-def test_damaged_sources_are_refused_and_not_made_anew(text, words):
+def test_damaged_sources_are_refused_and_not_made_again(text, words):
     ledgers_dir().mkdir(parents=True)
     (ledgers_dir() / SOURCES_FILE).write_text(text)
     with pytest.raises(SilodpError, match=words):

@@ -19,8 +19,10 @@ from site_requests import AGREED, asked, first_request, kinds, same
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.sites.consents import consent
-from silodp.sites.job_at_site import SPENT, STATE, STATE_FILE
+from silodp.sites.job_at_site import STATE
+from silodp.sites.job_ledger import STATE_FILE
 from silodp.sites.protocol import Request
+from silodp.sites.refusals import SPENT
 from silodp.sites.site_files import read_site
 from silodp.sites.worker import SiteWorker
 
@@ -92,13 +94,13 @@ def test_what_was_not_agreed_on_is_refused_by_name(tmp_path, site, change, words
     ("change", "words"),
     [
         ({"round": 3}, "no round left"),
-        ({"round": -1}, "no number"),
-        ({"round": True}, "no number"),
+        ({"round": -1}, "not a whole number"),
+        ({"round": True}, "not a whole number"),
         ({"job": "../../elsewhere-1"}, "not one of this proposal"),
         ({"job": "0123456789abcdef-1"}, "not one of this proposal"),
         ({"proposal": "{}"}, "name"),
         ({"proposal": "nothing"}, "not valid JSON"),
-        ({"kind": "tell me"}, "no kind"),
+        ({"kind": "tell me"}, "the kind of the request is unknown"),
         ({"arrays": []}, "0 arrays"),
     ],
 )
@@ -188,7 +190,7 @@ def test_noise_is_told_only_where_the_policy_allows_it(tmp_path):
 
 
 def test_two_processes_never_answer_for_one_job(tmp_path, site, monkeypatch):
-    monkeypatch.setattr("silodp.sites.job_at_site.PATIENCE", 0.5)
+    monkeypatch.setattr("silodp.sites.job_lock.PATIENCE", 0.5)
     request = first_request(tmp_path)
     with closing(SiteWorker(site)) as one, closing(SiteWorker(site)) as other:
         assert one.answer(request).status == "ok"

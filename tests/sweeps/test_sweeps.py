@@ -274,7 +274,7 @@ def test_a_table_of_another_sweep_is_refused(ran):
     fewer = sweep(
         **(SMALL | {"epsilon": [2, math.inf]}), lr=[0.1], method=["local", "mrmtl"], lam=[0.5]
     )
-    with pytest.raises(SilodpError, match="runs that this sweep does not ask for"):
+    with pytest.raises(SilodpError, match="runs that are not in this sweep"):
         run_sweep(fewer, folder)
     with pytest.raises(SilodpError, match="has other columns"):
         run_sweep(sweep(**SMALL, method="local"), folder)

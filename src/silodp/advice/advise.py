@@ -1,9 +1,9 @@
-"""Is it worth joining? What the paper's analysis predicts for each silo, before anything is spent.
+"""Advice on joining a federation: the paper's prediction for each silo, before training.
 
     advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
     print([(silo["silo"], silo["verdict"]) for silo in advice.silos])
 
-A silo's model is taken for a mean of d parameters: trained alone, its squared error is
+A silo's model is treated as a mean of d parameters: trained alone, its squared error is
 
     d (sigma^2 / n_k + sigma_DP,k^2 / n_k^2)
 
@@ -54,7 +54,7 @@ NOTES = (
     "where lambda is large, train with --method meanpull, which contains FedAvg; mrmtl does not",
 )
 NOT_ADVISED = OPTIONS.keys() - {"data", *DATA_OPTIONS, *tagged("advised")}
-# A gain below this part of the error is less than the model can tell.
+# A gain below this share of the error is below the precision of the model.
 WORTH = 0.05
 _TAU_FACTORS = (0.5, 2.0)
 _BANDS, _MOST_BUDGETS = 4, 4
@@ -66,19 +66,19 @@ class Advice:
 
     Attributes:
       data: name of the data; None where only record counts were given.
-      parameters: d, of a model.
-      clip: largest norm of what a record adds, in units of the label.
-      weights: of silos in the common model: "records" or "uniform", as the paper has it.
-      spread: sigma and tau, guessed or estimated, and what the estimate cost whom.
+      parameters: d, the number of a model's parameters.
+      clip: largest norm of a record's contribution, in units of the label.
+      weights: weights of silos in the common model: "records", or "uniform" as in the paper.
+      spread: sigma and tau, guessed or estimated, and the cost of the estimate.
       silos: [{"silo", "records", "epsilon", "delta", "local", "fedavg", "mrmtl", "lam",
         "gain_over_local", "gain_over_best", "choice", "verdict"}]: predicted errors, the best
-        lambda, gains as parts of the error, and which method is worth its trouble.
+        lambda, gains as shares of the error, and which method is worth its effort.
       overall: {"by_records", "by_silos": means of the three errors; "ranking": best first, by
         records; "choice"; "lam": the one lambda for all with the least mean error by records;
         "own_lam_adds": what silos' own lambdas take off that error, as a part}.
-      sensitivity: the same for other tau: [{"tau", "ranking", "choice", "lam", "joining",
+      sensitivity: the advice for other tau: [{"tau", "ranking", "choice", "lam", "joining",
         "changed"}], where the last two count silos.
-      warnings: what is allowed but hardly wise.
+      warnings: sentences on what is allowed but unwise.
 
     Examples:
       >>> advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
@@ -98,11 +98,11 @@ class Advice:
 
     @property
     def joining(self) -> int:
-        """How many silos gain from federating."""
+        """The number of silos that gain from federating."""
         return joining(self.silos)
 
     def silo_lam(self) -> str:
-        """The silos' own lambdas as a file for `--silo-lam`."""
+        """The silos' own lambdas, as the text of a file for `--silo-lam`."""
 
         def key(name: str) -> str:
             # A JSON string is a TOML key, but for this one character.
@@ -130,23 +130,24 @@ def advise(
     reporter: Reporter | None = None,
     **options: Unpack[RunArguments],
 ) -> Advice:
-    """Who gains from federating, and by how much. Trains nothing.
+    """Predicts who gains from federating, and by how much. Trains nothing.
 
     Guesses of sigma and tau cost nothing: only record counts are used. An estimate is a release,
     charged to the ledger if there is one.
 
     Args:
-      records: of each silo, in place of data: "120,80", "north=120,south=80", or the same as a
-        list or dictionary.
+      records: record counts of the silos, in place of data: "120,80", "north=120,south=80", a list
+        or a dictionary.
       federation: records of the caller's own, in place of `data`.
       sigma: guessed standard deviation of records around their silo's centre, in units of the
         label.
-      tau: guessed standard deviation of the silos' centres: its square is what a common model loses
-        on an average silo.
-      estimate_epsilon: in place of the guesses, what each silo spends on a noisy estimate of both.
-      parameters: d; else those of the model that fits the data, and 1 for bare record counts.
-      reporter: told about progress.
-      **options: of `RunRequest`: data, its options, budgets, clip, ledger.
+      tau: guessed standard deviation of the silos' centres: its square is the error of a common
+        model on an average silo.
+      estimate_epsilon: epsilon that each silo spends on a noisy estimate of both, in place of the
+        guesses.
+      parameters: d; by default that of the model for the data, and 1 for bare record counts.
+      reporter: hears about progress.
+      **options: options of `RunRequest`: data, its options, budgets, clip, ledger.
 
     Examples:
       >>> advice = silodp.advise(records=[40, 80, 400], epsilon=1, delta=1e-4, sigma=0.2, tau=0.05)
@@ -157,7 +158,7 @@ def advise(
     if parameters is not None:
         check_count("--parameters", parameters)
     reporter = reporter or Reporter()
-    # Nothing is trained: what a method does not use is passed over.
+    # Nothing is trained, so options that the method does not use are allowed.
     requests = requests_of(
         options, uses=NOT_ADVISED, own_data=federation is not None, own_model=False
     )
@@ -165,8 +166,8 @@ def advise(
         raise SilodpError("Advice is for one setting: give one number in place of a list.")
     if sum((records is not None, federation is not None, "data" in options)) != 1:
         raise SilodpError(
-            "Whom the advice is for must be said in one way: give --data NAME, or --records with "
-            "each silo's record count (120,80,400)."
+            "Advice is for given silos: give either --data NAME, or --records with each silo's "
+            "record count (120,80,400)."
         )
     if records is None:
         advised = silos_of_data(requests[0], federation, parameters, reporter)
@@ -193,7 +194,7 @@ def advise(
 def _check_spread_options(
     sigma: float | None, tau: float | None, estimate_epsilon: float | None
 ) -> None:
-    """Either both guesses, or what their estimate may cost."""
+    """Refuses all but both guesses or an epsilon for their estimate."""
     if estimate_epsilon is not None:
         _check_number("--estimate-epsilon", estimate_epsilon)
         if estimate_epsilon == 0:
@@ -253,15 +254,15 @@ def _advice(advised: Advised, spread: Spread) -> Advice:
 
 
 def _warnings(advised: Advised, spread: Spread) -> list[str]:
-    from_a_seed = bool(spread.releases) and advised.options.entropy == "seed"
+    from_seed = bool(spread.releases) and advised.options.entropy == "seed"
     return [
         *concerns(advised.names, advised.policies, advised.records),
-        *([f"the estimate's noise: {NOISE_FROM_A_SEED}"] if from_a_seed else []),
+        *([f"the estimate's noise: {NOISE_FROM_A_SEED}"] if from_seed else []),
     ]
 
 
 def _sigma_dp(policy: Policy, clip: float) -> float:
-    """Noise on a sum of clipped records; a record that is exchanged moves it twice as far."""
+    """Noise on a sum of clipped records; twice as much if neighbours exchange a record."""
     if math.isinf(policy.epsilon):
         return 0.0
     least = float(get_sigma_gaussian(policy.epsilon, policy.delta))
@@ -297,12 +298,12 @@ def _rows(advised: Advised, variances: np.ndarray, tau: float) -> list[dict[str,
 
 
 def _gain(error: float, than: float) -> float:
-    """What is taken off an error, as a part of it."""
+    """The reduction of an error, as a share of it."""
     return max(0.0, 1 - error / than) if than > 0 else 0.0
 
 
 def _choice(local: float, fedavg: float, mrmtl: float) -> str:
-    """The simplest method that MR-MTL is not worth its trouble over."""
+    """The simplest method that is about as good as MR-MTL."""
     if _gain(mrmtl, local) < WORTH:
         return "local"
     return "fedavg" if _gain(mrmtl, fedavg) < WORTH else "mrmtl"
@@ -317,40 +318,40 @@ def _verdict(choice: str, gain: float, silos: int) -> str:
 
 
 def percent(part: float | np.floating) -> int:
-    """For people; no error is ever taken off whole."""
+    """A share in whole percent, at most 99: no error vanishes."""
     return min(99, round(100 * float(part)))
 
 
 def joining(rows: Sequence[Mapping[str, Any]]) -> int:
-    """How many of these silos gain from federating."""
+    """The number of these silos that gain from federating."""
     return sum(row["choice"] != "local" for row in rows)
 
 
 def bands(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The silos of each budget in four parts of like record counts; of many budgets, all as one."""
+    """Silos grouped by budget (if budgets are few), and these by record count in four parts."""
     budgets = sorted({row["epsilon"] for row in rows})
     by_budget = (
         [[row for row in rows if row["epsilon"] == budget] for budget in budgets]
         if len(budgets) <= _MOST_BUDGETS
         else [list(rows)]
     )
-    parted = []
+    groups = []
     for own in by_budget:
         own = sorted(own, key=lambda row: row["records"])
         ends = np.linspace(0, len(own), min(_BANDS, len(own)) + 1).round().astype(int)
-        parted += [own[low:high] for low, high in itertools.pairwise(ends.tolist())]
-    return parted
+        groups += [own[low:high] for low, high in itertools.pairwise(ends.tolist())]
+    return groups
 
 
 def _overall(
     advised: Advised, rows: list[dict[str, Any]], variances: np.ndarray, tau: float
 ) -> dict[str, Any]:
-    """Means over silos, and the one lambda for all. By records, because results are so too."""
+    """Means over silos, and the one lambda for all; by records, as results are weighted."""
     table = np.array([[row[method] for method in METHODS] for row in rows])
-    counting = np.array(advised.records, float) / sum(advised.records)
-    by_records = dict(zip(METHODS, (counting @ table).tolist(), strict=True))
-    lam = lambda_for_all(variances, tau, counting, advised.weights)
-    shared = float(counting @ errors(lam, variances, tau, advised.weights))
+    shares = np.array(advised.records, float) / sum(advised.records)
+    by_records = dict(zip(METHODS, (shares @ table).tolist(), strict=True))
+    lam = lambda_for_all(variances, tau, shares, advised.weights)
+    shared = float(shares @ errors(lam, variances, tau, advised.weights))
     return {
         "by_records": by_records,
         "by_silos": dict(zip(METHODS, table.mean(axis=0).tolist(), strict=True)),

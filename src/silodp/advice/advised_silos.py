@@ -1,4 +1,4 @@
-"""Whom advice is for: silos with record counts and budgets, from data or from bare counts."""
+"""The silos that advice is for: record counts and budgets, from data or from bare counts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _MOST_COUNTED = 10**12
 
 @dataclass(frozen=True)
 class Advised:
-    """Whom the advice is for: everything but the spread."""
+    """The input of advice: everything but the spread."""
 
     data: str | None
     names: tuple[str, ...]
@@ -37,12 +37,12 @@ class Advised:
 
     @property
     def clip(self) -> float:
-        """The largest norm of what a record adds."""
+        """The largest norm of a record's contribution."""
         return self.options.clip
 
     @property
     def weights(self) -> np.ndarray:
-        """Of silos in the common model, as a run would merge them."""
+        """Weights of silos in the common model, as a run would merge them; [silos]."""
         records = np.array(self.records, float)
         return records if self.options.request.weights == "records" else np.ones_like(records)
 
@@ -50,7 +50,7 @@ class Advised:
 def silos_of_data(
     request: RunRequest, data: Data | None, parameters: int | None, reporter: Reporter
 ) -> Advised:
-    """The silos of a data set; of their records only the number is used."""
+    """The silos of a data set; only the number of their records is used."""
     federations, defaults = load(replace(request, seeds=1), data, reporter)
     federation = federations[0]
     options = resolve(request, defaults, None, federation.task)
@@ -72,7 +72,7 @@ def silos_of_data(
 
 
 def silos_of_counts(request: RunRequest, counts: dict[str, int], parameters: int | None) -> Advised:
-    """Silos of which only the record counts are given."""
+    """Silos given by their record counts alone."""
     options = resolve(request, datasets.defaults_of(USUAL_TASK), None, USUAL_TASK)
     names = tuple(counts)
     policies = policies_of(options, names, by_subject=False)
@@ -129,7 +129,7 @@ def _whole(text: str) -> int:
 
 
 def check_count(what: str, value: Any) -> None:
-    """Refuses what is no count."""
+    """Refuses a value that is not a count of at least 1."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MOST_COUNTED:
         raise SilodpError(

@@ -1,7 +1,7 @@
-"""How far records and silos lie apart: sigma and tau, from what silos release with noise.
+"""The spread of records and silos, sigma and tau, estimated from noisy releases of silos.
 
-Each silo releases the noisy mean of its labels and of their squares, one Gaussian mechanism. The
-noise is known, so what it adds to the variances is taken off again (the method of moments).
+Each silo releases the noisy mean of its labels and of their squares, by one Gaussian mechanism.
+The size of the noise is known, so its part of the variances is subtracted (method of moments).
 """
 
 import math
@@ -29,13 +29,13 @@ _WHAT = "noisy mean and square of the labels"
 
 
 class Spread(NamedTuple):
-    """What is known, or guessed, of the spread.
+    """Sigma and tau, guessed or estimated.
 
     Attributes:
       sigma: standard deviation of records around their silo's centre, in each coordinate.
       tau: standard deviation of the silos' centres, all coordinates together.
-      tau_range: of an estimate: two standard errors to either side.
-      releases: what the estimate asked of whom; empty for a guess.
+      tau_range: tau with two standard errors to either side; None for a guess.
+      releases: what each silo released for the estimate; empty for a guess.
     """
 
     sigma: float
@@ -51,19 +51,19 @@ def estimated_spread(
     epsilon: float,
     reporter: Reporter,
 ) -> Spread:
-    """Asks every silo whose record count is public, each at this epsilon and its own delta.
+    """Estimates from every silo with a public record count, at this epsilon and its own delta.
 
-    With a ledger this is charged before any label is looked at, or refused.
+    With a ledger this is charged, or refused, before any label is looked at.
     """
     known, task = _public_labels(federation), get_task(federation.task)
-    # Without its count, a silo's mean is off by an unknown factor, which would pass for tau.
-    whom = [place for place, policy in enumerate(policies) if policy.count_is_public]
-    if len(whom) < 2:
+    # Without its count, a silo's mean is off by an unknown factor, which would look like tau.
+    places = [place for place, policy in enumerate(policies) if policy.count_is_public]
+    if len(places) < 2:
         raise SilodpError(
-            f"--estimate-epsilon: {len(whom)} of the silos can be asked (those whose record count "
-            "is public), but how far silos differ takes two: give --sigma and --tau instead."
+            f"--estimate-epsilon: {len(places)} of the silos can be asked (those with a public "
+            "record count), but how far silos differ takes two: give --sigma and --tau instead."
         )
-    silos, policies = [federation.silos[k] for k in whom], [policies[k] for k in whom]
+    silos, policies = [federation.silos[k] for k in places], [policies[k] for k in places]
     for silo, policy in zip(silos, policies, strict=True):
         check_declared(silo.name, policy, (known,))
         if epsilon > policy.epsilon:
@@ -72,7 +72,7 @@ def estimated_spread(
                 f"{policy.epsilon:g} that its policy allows: give less."
             )
     counts = [silo.public_count for silo in silos]
-    releases = _releases(federation.names, whom, counts, policies, epsilon, reporter)
+    releases = _releases(federation.names, places, counts, policies, epsilon, reporter)
     ledgers = ledgers_of_release(options.request, releases, policies)
     session = RunSession(ledgers, [silo.name for silo in silos], rounds=1)
     with session.closed_on_failure(can_resume=lambda: False):
@@ -111,23 +111,23 @@ def estimated_spread(
 def method_of_moments(
     means: np.ndarray, squares: np.ndarray, counts: np.ndarray, noise: np.ndarray
 ) -> Spread:
-    """sigma and tau from noisy moments; their squares are right on average, but for a floor at 0.
+    """Estimates sigma and tau from noisy moments; squares are unbiased, but for a floor at 0.
 
     Args:
-      means: [silos, outputs], of labels.
-      squares: [silos], mean squared norms of labels.
+      means: [silos, outputs], noisy means of labels.
+      squares: [silos], noisy mean squared norms of labels.
       counts: [silos], records.
-      noise: [silos], standard deviation of the noise on every one of these numbers.
+      noise: [silos], standard deviation of the noise on each of these numbers.
     """
     outputs = means.shape[1]
     if counts.max() < 2:
         raise SilodpError(
-            "--estimate-epsilon: every silo has a single record, so that nothing tells how far "
-            "records lie apart: give --sigma and --tau instead."
+            "--estimate-epsilon: every silo has a single record, from which no spread within silos "
+            "can be estimated: give --sigma and --tau instead."
         )
-    # Of public numbers alone: weights that followed the records would bend the averages.
+    # Weights from public numbers alone: weights that follow the records would bias the averages.
     weights = 1 / (noise**2 + 1 / counts)
-    # A noisy mean's square is too large by the noise, and the mean itself took one of n degrees.
+    # A noisy mean's square is too large by the noise, and the mean uses one of n degrees.
     within = squares - (means**2).sum(axis=1) + outputs * noise**2
     sigma_2 = max(0.0, float(weights @ within / (weights @ (1 - 1 / counts))))
     known = outputs * noise**2 + sigma_2 / counts
@@ -135,7 +135,7 @@ def method_of_moments(
     apart = ((means - weights @ means / total) ** 2).sum(axis=1)
     share = weights * (1 - weights / total)
     tau_2 = float((weights @ apart - share @ known) / share.sum())
-    # Of a sum of squares of normal numbers; taken as independent, of the same size in each output.
+    # Variance of a sum of squares of normal numbers, taken as independent and alike in each output.
     variances = known + max(0.0, tau_2)
     error = math.sqrt(2 / outputs * float(((share * variances) ** 2).sum())) / float(share.sum())
     low, tau, high = (math.sqrt(max(0.0, tau_2 + by * error)) for by in (-2, 0, 2))
@@ -144,13 +144,13 @@ def method_of_moments(
 
 def _releases(
     names: Sequence[str],
-    whom: Sequence[int],
+    places: Sequence[int],
     counts: Sequence[int],
     policies: Sequence[Policy],
     epsilon: float,
     reporter: Reporter,
 ) -> list[Release]:
-    """What each silo is asked, with noise by its own delta and relation."""
+    """The release of each silo, with noise by its own delta and relation."""
     reporter.stage("calibrating noise")
     requests = [
         CalibrationRequest(
@@ -160,7 +160,7 @@ def _releases(
             f"Silo {names[place]!r}",
             policy.relation,
         )
-        for place, policy in zip(whom, policies, strict=True)
+        for place, policy in zip(places, policies, strict=True)
     ]
     return [
         Release(
@@ -173,7 +173,7 @@ def _releases(
             policy.delta,
         )
         for place, count, policy, calibration in zip(
-            whom,
+            places,
             counts,
             policies,
             calibrate_many(requests, progress=reporter.calibrated),
@@ -183,7 +183,7 @@ def _releases(
 
 
 def _public_labels(federation: Federation) -> PublicKnowledge:
-    """What bounds the labels; refused where that is not public."""
+    """The public bound of the labels; refuses data that declare none."""
     task = get_task(federation.task)
     if task.public not in federation.declared:
         raise SilodpError(

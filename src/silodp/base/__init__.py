@@ -1,1 +1,1 @@
-"""What knows nothing of silodp's subject: errors, text, files, arrays, progress."""
+"""General parts, without silodp's subject: errors, text, files, arrays, progress."""

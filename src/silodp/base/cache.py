@@ -1,11 +1,11 @@
-"""Where files that can be had again are kept: downloaded data, calibrated noise."""
+"""The cache folder, for files that can be made again: downloaded data, calibrated noise."""
 
 import os
 from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """The user's cache folder, which need not exist yet: whoever writes into it makes it.
+    """The user's cache folder, which need not exist yet: a writer makes it.
 
     It is `$SILODP_CACHE`, else `$XDG_CACHE_HOME/silodp`, else `~/.cache/silodp`.
     """

@@ -1,7 +1,7 @@
-"""Documents in TOML and JSON: read in one way, and held to what is declared of them.
+"""Reads documents in TOML and JSON, and checks them against declared fields.
 
-Whoever wrote one (a person, another program, another site) may have got anything wrong. What is
-wrong is said in one sentence: where it stands, what it is, and what to do about it.
+The writer of a document (a person, another program, another site) may have got anything wrong. An
+error is one sentence: where the fault is, what it is, and what to do about it.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ from silodp.base.errors import SilodpError
 
 _Declared = TypeVar("_Declared")
 
-# The end of tomllib's messages: Python before 3.14 tells the line nowhere else.
+# The end of tomllib's messages: before Python 3.14 the line stands nowhere else.
 _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def read_toml(
     path: Path | str, where: str = "", *, missing: str = "check the path", hint: str = ""
 ) -> dict[str, Any]:
-    """What a TOML file holds.
+    """Reads a TOML file.
 
     Args:
-      path: of the file.
-      where: what errors call it; its path where that is left out.
-      missing: what to do where there is no such file.
+      path: the file.
+      where: its name in errors; by default its path.
+      missing: the remedy where there is no such file.
       hint: what people often get wrong in such a file.
     """
     where = where or str(path)
@@ -39,7 +39,7 @@ def read_toml(
 
 
 def toml_of(text: str, where: str, hint: str = "") -> dict[str, Any]:
-    """What a text in TOML holds."""
+    """Parses a text in TOML."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -56,20 +56,20 @@ def toml_of(text: str, where: str, hint: str = "") -> dict[str, Any]:
 def read_json(
     path: Path | str, where: str = "", *, missing: str = "check the path", remedy: str
 ) -> Any:
-    """What a JSON file holds.
+    """Reads a JSON file.
 
     Args:
-      path: of the file.
-      where: what errors call it; its path where that is left out.
-      missing: what to do where there is no such file.
-      remedy: what to do about one that is not JSON.
+      path: the file.
+      where: its name in errors; by default its path.
+      missing: the remedy where there is no such file.
+      remedy: the remedy for one that is not JSON.
     """
     where = where or str(path)
     return json_of(_text(Path(path), where, missing), where, remedy)
 
 
 def json_of(text: str | bytes, where: str, remedy: str) -> Any:
-    """What a text in JSON holds."""
+    """Parses a text in JSON."""
     try:
         return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
@@ -93,14 +93,14 @@ def _text(path: Path, where: str, missing: str) -> str:
 
 
 def check_keys(where: str, given: Iterable[Any], known: Collection[str], kind: str = "key") -> None:
-    """Refuses a name that nothing is known of: it may be a misspelling."""
+    """Refuses unknown names: they may be misspellings."""
     for name in given:
         if name not in known:
             raise SilodpError(f"{where}: the {kind} {name!r} is unknown: {meant(name, known)}")
 
 
 def meant(name: object, known: Collection[str]) -> str:
-    """The known names that are most like this one, as the end of an error's sentence."""
+    """The known names most like this one, as the end of an error."""
     close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
@@ -114,9 +114,9 @@ def declared(
     """A field of a dataclass that `decode` fills from a document.
 
     Args:
-      remedy: what to do where it is missing or wrong.
-      default: where it may be left out.
-      fits: whether its value is right, beyond its type; it may refuse in words of its own.
+      remedy: the remedy where the value is missing or wrong.
+      default: the value where the field may be left out.
+      fits: whether a value of the right type is valid; it may raise an error of its own.
     """
     about = {"remedy": remedy, "fits": fits}
     if isinstance(default, Mapping):
@@ -125,10 +125,10 @@ def declared(
 
 
 def decode(kind: type[_Declared], table: Any, where: str) -> _Declared:
-    """The dataclass, filled from a table of a document: nothing unknown, nothing of another type.
+    """Makes a dataclass of a document's table; refuses unknown names and other types.
 
-    Fields are made by `declared`, of the types that documents have: bool, int, float (which a whole
-    number is, too), str, tuple[str, ...], a Literal, Mapping[str, Any], or such a dataclass.
+    Fields are made by `declared`, of the types that documents have: bool, int, float (whole
+    numbers included), str, tuple[str, ...], a Literal, Mapping[str, Any], or such a dataclass.
     """
     if not isinstance(table, Mapping):
         # Its value is not repeated: it may be a password in the wrong place.
@@ -153,12 +153,12 @@ def decode(kind: type[_Declared], table: Any, where: str) -> _Declared:
 def _fits(fits: Callable[[Any], object] | None, value: Any, where: str) -> bool:
     try:
         return fits is None or bool(fits(value))
-    except SilodpError as error:  # in words of its own
+    except SilodpError as error:  # an error of its own
         raise SilodpError(f"{where}: {error}") from None
 
 
 def _typed(hint: Any, value: Any, where: str) -> Any:
-    """The value, if it is of the type; else None, which no document has."""
+    """The value if it has the type; else None, which no document has."""
     if dataclasses.is_dataclass(hint):
         return decode(hint, value, where)  # type: ignore[arg-type]
     kind = get_origin(hint) or hint

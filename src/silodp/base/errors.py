@@ -1,11 +1,11 @@
-"""The one kind of error that a user can cause and can mend, and words for its message."""
+"""The error that a user can cause and correct, and words for its message."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 
 class SilodpError(ValueError):
-    """Something the user gave is wrong: one sentence that names place, field and remedy.
+    """An error in the user's input: one sentence that names place, field and remedy.
 
     The command line prints it without a traceback and ends with exit code 2.
 
@@ -19,7 +19,7 @@ class SilodpError(ValueError):
 
 
 class DataMissingError(SilodpError):
-    """The files of a data set are not there: the sentence says how to get them."""
+    """An error where a data set's files are missing; it says how to get them."""
 
 
 def by_closeness(name: str, names: Iterable[str]) -> list[str]:

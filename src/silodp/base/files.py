@@ -1,4 +1,4 @@
-"""Folders and files of the user; what is written is there whole or not at all."""
+"""Folders and files of the user; files are written whole or not at all."""
 
 import contextlib
 import os
@@ -10,20 +10,20 @@ from typing import IO, Literal
 from silodp.base.errors import SilodpError
 
 Sync = Literal["none", "file", "folder"]
-"""What is on the disk when a write returns: perhaps nothing yet; the content; its name, too.
+"""What is on the disk when a write returns: maybe nothing; the content; or its name too.
 
 Without "file", a power cut may leave an empty file; without "folder", the one that was replaced.
 """
 
 OWNER_ONLY = 0o600
-SHARED = 0o666  # for whomever the user's umask allows
+SHARED = 0o666  # for all that the user's umask allows
 
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, mode: int = OWNER_ONLY, sync: Sync = "file") -> Iterator[IO[bytes]]:
-    """A file to write to, which takes the place of `path` once all was written; else it is gone.
+    """Opens a file that replaces `path` when the block ends; if the block fails, it is removed.
 
-    Its folder must be there. A full disk and the like are an `OSError`.
+    Its folder must exist. A full disk and the like are an `OSError`.
     """
     with new_beside(path, mode) as part:
         with part.open("wb") as file:
@@ -39,7 +39,7 @@ def whole_file(path: Path, *, mode: int = OWNER_ONLY, sync: Sync = "file") -> It
 def write_file(
     path: Path, content: str | bytes, *, mode: int = OWNER_ONLY, sync: Sync = "file"
 ) -> Path:
-    """Writes a file whole or not at all, and the folders above it; refuses where that is denied."""
+    """Writes a file whole or not at all, and makes its folders; refuses where that is denied."""
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def write_file(
 
 @contextlib.contextmanager
 def new_beside(path: Path, mode: int = OWNER_ONLY) -> Iterator[Path]:
-    """A new, empty file in the folder of `path`; gone in the end unless it was given that name."""
+    """Makes an empty file beside `path`, and removes it in the end unless it was renamed."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
@@ -65,7 +65,7 @@ def new_beside(path: Path, mode: int = OWNER_ONLY) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns when the names in a folder are on the disk, as a power cut would leave them."""
+    """Waits until the names in a folder are on the disk, where a power cut leaves them."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -75,14 +75,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuses a folder that cannot be written to. Makes nothing: there may be other reasons."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise SilodpError(f"{there} is a file, not a folder: choose another --out.")
-    if not os.access(there, os.W_OK | os.X_OK):
+    """Refuses a folder that cannot be written to; makes nothing yet."""
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise SilodpError(f"{existing} is a file, not a folder: choose another --out.")
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise not_writable(folder)
 
 
 def not_writable(folder: Path) -> SilodpError:
-    """The refusal of such a folder."""
+    """The error for a folder that cannot be written to."""
     return SilodpError(f"Folder {folder} cannot be written to: choose another --out.")

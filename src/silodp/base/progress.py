@@ -1,7 +1,7 @@
-"""How runs and sweeps go: the events, and the one place that passes them on to who listens.
+"""Progress events of runs and sweeps, and the one place that passes them to listeners.
 
-Nothing else hangs on an event, and no listener decides what may be known: what must stay secret (a
-metric that has a price, how many trials there are) is left out where the event is made.
+Nothing else depends on an event, and no listener decides what may be known: what must stay secret
+(a metric that costs epsilon, the number of trials) is left out where the event is made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,22 @@ from typing import Any
 
 
 class Reporter:
-    """Listens to how a run or a sweep goes; this one does nothing."""
+    """Listens to the progress of a run or a sweep; this one does nothing."""
 
     def stage(self, name: str) -> None:
-        """A stage that may take a while begins."""
+        """Begins a stage that may take a while."""
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
-        """What each silo is promised (see `SiloPlan.statement`), before it is asked anything."""
+        """Gives each silo's guarantee (see `SiloPlan.statement`), before any query."""
 
     def calibrated(self, done: int, total: int) -> None:
-        """So many of the silos' noises are calibrated."""
+        """Counts the silos whose noise is calibrated."""
 
     def trained(self, done: int, total: int, metric: float) -> None:
-        """So many rounds (of all parts) are done; the mean metric over runs of the part."""
+        """Counts finished rounds (of all parts); with the mean metric over runs of the part."""
 
     def swept(self, done: float, total: int, current: str | None) -> None:
-        """So many runs are in the table (or nearly: parts of a run count); what is trained now."""
+        """Counts runs in the table (shares of runs included); names what is trained now."""
 
 
 class Reporters(Reporter):
@@ -34,26 +34,26 @@ class Reporters(Reporter):
         self._listeners = listeners
 
     def stage(self, name: str) -> None:
-        """Passed on."""
+        """Passes the event on."""
         for listener in self._listeners:
             listener.stage(name)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
-        """Passed on."""
+        """Passes the event on."""
         for listener in self._listeners:
             listener.promised(silos)
 
     def calibrated(self, done: int, total: int) -> None:
-        """Passed on."""
+        """Passes the event on."""
         for listener in self._listeners:
             listener.calibrated(done, total)
 
     def trained(self, done: int, total: int, metric: float) -> None:
-        """Passed on."""
+        """Passes the event on."""
         for listener in self._listeners:
             listener.trained(done, total, metric)
 
     def swept(self, done: float, total: int, current: str | None) -> None:
-        """Passed on."""
+        """Passes the event on."""
         for listener in self._listeners:
             listener.swept(done, total, current)

@@ -1,6 +1,6 @@
-"""`progress.json` in the folder of what goes on: for whoever watches from another process.
+"""`progress.json` in the folder of a run or a sweep, for watching from another process.
 
-It holds nothing that the terminal does not show: where metrics have a price, there are none.
+It holds nothing that the terminal does not show: no metrics where they cost epsilon.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from silodp.base.progress import Reporter, Reporters
 from silodp.base.values import plain
 
 PROGRESS_FILE = "progress.json"
-FORMAT = 1  # of that file; sites and coordinators write theirs in the same
+FORMAT = 1  # of progress.json, which sites and coordinators write too
 _SECONDS_BETWEEN = 0.5
 _MOST_POINTS = 200
 
 
 class ProgressFile(Reporter):
-    """Keeps the newest of what is reported in a file."""
+    """Writes the latest progress to a file."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any], timed: bool = True):
-        """Of a run or a sweep in that folder.
+        """Prepares the file of a run or a sweep.
 
         Args:
-          folder: where it is kept.
-          about: what goes on.
-          timed: whether how long it takes may be known.
+          folder: the folder of the file.
+          about: the fields that describe the run or sweep.
+          timed: whether the time that it takes may be known.
         """
         self._path, self._timed = folder / PROGRESS_FILE, timed
         self._began = time.time()
-        # When and where this process began to count: what was done before took it no time.
+        # Time and count at which this process began: what was done before took it no time.
         self._counted_from: tuple[float, float] | None = None
         self._written = 0.0
         self._newest: dict[str, Any] = {
@@ -51,26 +51,26 @@ class ProgressFile(Reporter):
         }
 
     def stage(self, name: str) -> None:
-        """Another stage begins."""
+        """Begins another stage."""
         self._newest["stage"] = name
-        if not self._is_sweep:  # there, the runs go on being counted
+        if not self._is_sweep:  # a sweep counts its runs throughout
             self._counted_from = None
             self._newest |= {"done": 0, "total": None}
         self._write(at_once=True)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
-        """What each silo is promised."""
-        kept = ("silo", "epsilon", "delta", "unit", "relation", "proven")
-        self._newest["silos"] = [{name: silo[name] for name in kept} for silo in silos]
+        """Writes each silo's guarantee."""
+        names = ("silo", "epsilon", "delta", "unit", "relation", "proven")
+        self._newest["silos"] = [{name: silo[name] for name in names} for silo in silos]
 
     def calibrated(self, done: int, total: int) -> None:
-        """Silos whose noise is known."""
+        """Counts silos whose noise is calibrated."""
         self._advance(done, total)
 
     def trained(self, done: int, total: int, metric: float) -> None:
-        """Rounds done, and the metric there."""
+        """Counts finished rounds, and adds the metric."""
         points = self._newest["metrics"]
-        # Between evaluations the same is newest again.
+        # Between evaluations the metric stays the same.
         if math.isfinite(metric) and (not points or points[-1][1] != metric):
             points.append([done, metric])
             if len(points) > _MOST_POINTS:
@@ -78,9 +78,9 @@ class ProgressFile(Reporter):
         self._advance(done, total)
 
     def swept(self, done: float, total: int, current: str | None) -> None:
-        """Runs done, of a sweep."""
+        """Counts the finished runs of a sweep."""
         self._newest["runs"] = [done, total]
-        self._newest["metrics"] = []  # of another setting each time: no curve
+        self._newest["metrics"] = []  # each is of another setting: no curve
         self._count(done, total)
         self._write()
 
@@ -89,7 +89,7 @@ class ProgressFile(Reporter):
         return "runs" in self._newest
 
     def _advance(self, done: int, total: int) -> None:
-        if not self._is_sweep:  # there, the runs are what is counted
+        if not self._is_sweep:  # a sweep counts its runs instead
             self._count(done, total)
             self._write(at_once=done >= total)
 
@@ -114,8 +114,8 @@ class ProgressFile(Reporter):
             newest |= {"seconds": now - self._began, "seconds_left": self._seconds_left(now)}
         else:
             del newest["began"]
-        # Nobody's work may fail because somebody could have watched; and what is half a second old
-        # need not outlive a crash of the machine.
+        # A run must not fail because of its progress file, and half a second of progress need not
+        # outlive a crash of the machine.
         with contextlib.suppress(OSError):
             if self._path.parent.is_dir():
                 with whole_file(self._path, mode=SHARED, sync="none") as file:
@@ -127,9 +127,9 @@ class ProgressFile(Reporter):
 def kept_progress(
     folder: Path | None, listener: Reporter, about: Mapping[str, Any], timed: bool = True
 ) -> Iterator[Reporter]:
-    """Within, the listener hears all, and (where there is a folder) a file there keeps the newest.
+    """Gives a listener that passes events on, and writes the file if there is a folder.
 
-    The file is gone in the end, however it comes; only a process that is killed leaves it behind.
+    The file is removed when the block ends; only a killed process leaves it behind.
     See `ProgressFile` for `about` and `timed`.
     """
     if folder is None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a long computation is stopped between two of its steps, not within one."""
+"""Ctrl-C and SIGTERM: they stop a long computation between two steps, not within one."""
 
 import contextlib
 import signal
@@ -6,44 +6,44 @@ import threading
 from collections.abc import Iterator
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_came: list[int] = []
-_held: list[bool] = []
+_received: list[int] = []
+_holding: list[bool] = []
 
 
 def requested() -> bool:
     """Whether a signal came that has not ended the process yet.
 
-    Asked between steps: a KeyboardInterrupt may also have been raised where Python swallows it
-    (within a callback of another library).
+    Long computations call it between steps: a KeyboardInterrupt may have been raised where Python
+    swallows it (within a callback of another library).
     """
-    return bool(_came)
+    return bool(_received)
 
 
 def _handle(number: int, _) -> None:
-    first = not _came
-    _came.append(number)
-    if not (_held and first):
+    first = not _received
+    _received.append(number)
+    if not (_holding and first):
         raise KeyboardInterrupt
 
 
 def handle() -> None:
-    """From now on, both signals raise KeyboardInterrupt (in the main thread)."""
+    """Makes both signals raise KeyboardInterrupt from now on (in the main thread)."""
     for number in _SIGNALS:
         signal.signal(number, _handle)
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Within, the first signal only makes `requested` true; a second one is not held back."""
+    """Holds the first signal back while the block runs: it only makes `requested` true."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
     before = {number: signal.signal(number, _handle) for number in _SIGNALS}
-    _held.append(True)
+    _holding.append(True)
     try:
         yield
     finally:
-        _held.pop()
-        _came.clear()
+        _holding.pop()
+        _received.clear()
         for number, handler in before.items():
             signal.signal(number, handler)

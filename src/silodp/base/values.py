@@ -1,4 +1,4 @@
-"""Values as JSON can hold them."""
+"""Converts values to those that JSON can hold."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN: they are written as "inf" and null."""
+    """The value in JSON's types; infinity, which JSON lacks, becomes "inf", and NaN null."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

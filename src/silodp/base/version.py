@@ -1,4 +1,4 @@
-"""The version of silodp, from the one place where it is written: pyproject.toml."""
+"""The version of silodp, which pyproject.toml defines."""
 
 import functools
 from importlib import metadata
@@ -6,5 +6,5 @@ from importlib import metadata
 
 @functools.cache
 def own_version() -> str:
-    """The version that is installed; looked up once, because that takes milliseconds."""
+    """The installed version; cached, because looking it up takes milliseconds."""
     return metadata.version("silodp")

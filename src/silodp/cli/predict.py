@@ -101,15 +101,14 @@ def _as_json(
     unused: list[str],
 ) -> dict[str, Any]:
     classes, target = model.about.preparation.target.classes, model.about.preparation.target
+    probabilities = predictions.probabilities
     return {
         "silo": model.about.silo,
         "target": target.name,
         "classes": list(classes),
         "rows": [int(row) + 1 for row in predictions.rows],
         "predictions": predictions.values,
-        "probabilities": None
-        if predictions.probabilities is None
-        else predictions.probabilities.tolist(),
+        "probabilities": None if probabilities is None else probabilities.tolist(),
         "outputs": predictions.outputs.tolist(),
         "rows_left_out": rows - len(predictions.rows),
         "columns_not_used": unused,

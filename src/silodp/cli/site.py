@@ -261,8 +261,8 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.runs.planning import describe_plans
     from silodp.sites.consents import consent
     from silodp.sites.findings import check_parts, look_at
-    from silodp.sites.job_at_site import ledgers_at_site, plan_of
     from silodp.sites.site_files import read_site
+    from silodp.sites.site_plan import ledgers_at_site, plan_of
     from silodp.sites.site_setup import proposal_at, standing
     from silodp.sites.sources import claim_of
 

@@ -1,1 +1,1 @@
-"""What can be asked for: options, and the words that they take."""
+"""Options of a run, and the words that they take."""

@@ -1,4 +1,4 @@
-"""What can be asked of the data: by a user, and of a data source."""
+"""Options of the data: those of a user, and those of a data source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from silodp.config.declared import listed, option
 
 @dataclass(frozen=True)
 class DataRequest:
-    """Which data, as a user asks; `None` takes the source's default.
+    """A user's options of the data; `None` takes the source's default.
 
     The source says which of them it takes, and refuses the others.
     """
@@ -38,7 +38,7 @@ class DataRequest:
     )
     no_cache: bool | None = option(
         None,
-        "Read images anew; keep no decoded copy of them.",
+        "Decode images again; keep no decoded copy of them.",
         group="Data",
         tags={"outside", "single"},
     )
@@ -84,7 +84,7 @@ class DataRequest:
     )
     task: TaskName | None = option(
         None,
-        f"Of a table: {listed(TaskName)}.",
+        f"Task of a table: {listed(TaskName)}.",
         group="Your own data",
         tags={"records"},
     )
@@ -142,20 +142,20 @@ class DataRequest:
     )
     group_column: str | None = option(
         None,
-        "Column of a table whose groups are never parted by the split.",
+        "Column of a table whose groups the split keeps together.",
         group="Your own data",
         tags={"records"},
     )
     image_size: int | None = option(
         None,
-        "Pixels to a side that images are brought to (adni, folders of images).",
+        "Pixels to a side that images are scaled to (adni, folders of images).",
         group="Your own data",
         least=1,
         tags={"records"},
     )
     channels: str | None = option(
         None,
-        "What images of a folder are taken as: colour (the default) or grey.",
+        "Channels of images in a folder: colour (the default) or grey.",
         group="Your own data",
         tags={"records"},
     )
@@ -163,17 +163,17 @@ class DataRequest:
 
 @dataclass(frozen=True)
 class DataOptions(DataRequest):
-    """What a source is asked: a user's request, and what only a schema or Python can say.
+    """Options of a data source: a user's, and those that only a schema or Python can give.
 
     Attributes:
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
-      other: of category columns, the level that takes what is not among the levels (tables).
-      missing: of columns, the number or level that a missing value counts as (tables).
+      other: by category column, the level for values that are not among the levels (tables).
+      missing: by column, the number or level that a missing value counts as (tables).
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
-      records: records of the smallest and of the largest silo (synthetic).
-      features: how many features a record has (synthetic).
+      records: record counts of the smallest and of the largest silo (synthetic).
+      features: the number of features of a record (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
     """
 

@@ -1,7 +1,7 @@
-"""How an option is declared: its type, bounds, help, group and tags, in one place.
+"""Declarations of options: type, bounds, help, group and tags, in one place.
 
 An option is a field of a frozen dataclass. The command line, files of options, Python signatures,
-the sites' proposal, sweeps and results all ask for its declaration; none of them lists options.
+the sites' proposal, sweeps and results use its declaration; none of them lists options.
 """
 
 import dataclasses
@@ -16,41 +16,41 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from silodp.base.errors import SilodpError
 
 LARGEST = 1e30
-"""Models are in single precision."""
+"""The largest number for models, which are in single precision."""
 
 Group = Literal["Data", "Your own data", "Method", "Privacy", "Shares of epsilon", "Training"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 """The panels of help texts, in this order."""
 
 Tag = Literal[
-    "agreed",  # sites train by it together: it stands in their proposal
-    "site_own",  # each site's own: it never stands in a proposal
-    "policy",  # what a silo's policy says, where it has no file
-    "advised",  # advice asks for it, besides what says which data
+    "agreed",  # part of the sites' proposal
+    "site_own",  # each site's own: never part of a proposal
+    "policy",  # part of the policy of a silo without a policy file
+    "advised",  # used by advice, besides the options of data
     "records",  # it decides which records a silo has, and for what
     "of_method",  # only some methods use it
     "of_selections",  # only methods with private selections use it
     "swept",  # it may differ between the runs of one compiled program
-    "tuned",  # it is a matter of tuning: settings that differ in it alone are compared
+    "tuned",  # a hyperparameter: settings that differ in such options alone are compared
     "single",  # a sweep has one value of it, which its table does not show
-    "outside",  # it says which seeds, or where things are kept: not what a run is
-    "named_file",  # it may name a file whose content decides what a run gives
-    "sent_file",  # such a file is read when a run is prepared, wherever that is
+    "outside",  # seeds, or where things are kept: not part of a run's identity
+    "named_file",  # it may name a file whose content changes the results
+    "sent_file",  # such a file is read when a run is prepared, on any machine
 ]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which numbers an option takes.
+    """The numbers that an option takes.
 
     Attributes:
       above: greater than this.
       least: at least this.
       below: less than this.
       most: at most this.
-      why: why no more than `most`.
-      single_precision: at most what a model can hold.
-      infinite: likewise, or infinity; the method says whether it can.
+      why: the reason for `most`.
+      single_precision: at most `LARGEST`.
+      infinite: with `single_precision`, infinity is allowed too; a method may still refuse it.
     """
 
     above: float = -math.inf
@@ -63,16 +63,16 @@ class Bounds:
 
     @property
     def any(self) -> bool:
-        """Whether any number at all will do, such as one that the data set checks."""
+        """Whether there are no bounds, as where the data set checks the number."""
         return self == Bounds()
 
     def hold(self, value: Any) -> bool:
-        """Whether the number is within them, but for single precision; NaN never is."""
+        """Whether the number is within the bounds, single precision aside; NaN never is."""
         low = value > self.above and value >= self.least
         return bool(low and (value < self.below or self.below == math.inf) and value <= self.most)
 
     def remedy(self, value: Any) -> str:
-        """What to give in place of a number that is not within them."""
+        """The remedy for a number that is not within the bounds."""
         if self.most < math.inf and self.why:
             if value > self.most:
                 return f"at most {self.most:g}; {self.why}"
@@ -95,17 +95,17 @@ class Option:
 
     Attributes:
       name: in Python and in files; the command line has its flag.
-      default: None where what fits the data is taken, or nothing.
-      hint: its type, as annotated.
+      default: its default; None where the value depends on the data, or where there is none.
+      hint: its annotated type.
       help: one sentence.
-      group: the panel of help texts that it stands in.
+      group: the panel of help texts that it is in.
       basic: whether it is on the first screen of help.
       tags: what it takes part in.
-      bounds: which numbers it takes.
+      bounds: the numbers that it takes.
       needs: an option without which (at its default) this one does nothing.
-      remedy: what to give in place of a value that is no text; None: any value will do.
-      word: what people call it in a short table.
-      unsaid: the value that is not worth showing there.
+      remedy: the remedy for a value that is not text; None where any value is allowed.
+      word: its name in a short table.
+      unsaid: the value that such a table leaves out.
     """
 
     name: str
@@ -123,23 +123,23 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As the command line has it."""
+        """Its flag on the command line."""
         return flag(self.name)
 
     @property
     def kind(self) -> type:
-        """float of `float | None`, str of a Literal, Path of `Path | Mapping`."""
+        """The main type: float of `float | None`, str of a Literal, Path of `Path | Mapping`."""
         hint = _without_none(self.hint)[0]
         return str if get_origin(hint) is Literal else hint
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that it takes; empty where it takes others."""
+        """The words that it takes; empty if it is not limited to some."""
         hint = _without_none(self.hint)[0]
         return get_args(hint) if get_origin(hint) is Literal else ()
 
     def converted(self, value: Any) -> Any:
-        """As it is kept: what Python may give otherwise is turned into the option's type."""
+        """The value in the option's own type, such as a Path for text."""
         takes = _without_none(self.hint)
         if isinstance(value, str) and Path in takes and str not in takes:
             return Path(value)
@@ -148,7 +148,7 @@ class Option:
         return value
 
     def check(self, value: Any) -> None:
-        """Refuses a value that is not within the declaration."""
+        """Refuses a value that the declaration does not allow."""
         if value is None:
             return
         if self.choices and value not in self.choices:
@@ -227,12 +227,12 @@ def listed(choices: Any) -> str:
 
 
 def flag(name: str) -> str:
-    """An option's name as the command line has it."""
+    """An option's flag on the command line."""
     return "--" + name.replace("_", "-")
 
 
 def _without_none(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, None apart; those with parameters as what they are made from."""
+    """The types of a union without None; generic types (but Literal) without parameters."""
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return tuple(
         part if get_origin(part) in (None, Literal) else get_origin(part)
@@ -244,7 +244,7 @@ def _without_none(hint: Any) -> tuple[Any, ...]:
 def _is_number(value: Any, whole: bool) -> bool:
     kinds: tuple[type, ...] = (int,) if whole else (int, float)
     if not isinstance(value, kinds):
-        import numpy as np  # not before it is needed: the command line's help is to be fast
+        import numpy as np  # imported late: the command line's help must be fast
 
         kinds = (np.integer,) if whole else (np.integer, np.floating)
     return isinstance(value, kinds) and not isinstance(value, bool)

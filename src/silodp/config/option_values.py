@@ -1,4 +1,4 @@
-"""Run options as they stand in files: known names, values of the right type, paths found."""
+"""Options in files: checks names and types, and resolves paths."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from silodp.config.options import OPTIONS
 
 
 def option_name(written: str, where: str) -> str:
-    """The option of that name, which may be written with - or _; `where` is said in errors."""
+    """The option's name, which may be written with - or _; `where` names the file in errors."""
     name = written.replace("-", "_")
     if name not in OPTIONS:
         raise SilodpError(f"{where}: option {written!r} is unknown: use {one_of(name, OPTIONS)}.")
@@ -17,7 +17,7 @@ def option_name(written: str, where: str) -> str:
 
 
 def option_value(name: str, value: Any, where: str, folder: Path) -> Any:
-    """A value of the option's type; paths are meant from that folder."""
+    """The value in the option's type; paths are relative to `folder`."""
     kind = OPTIONS[name].kind
     fits = {
         float: isinstance(value, int | float) and not isinstance(value, bool),

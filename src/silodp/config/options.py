@@ -1,4 +1,4 @@
-"""What a run can be asked for: every option, declared once, and what follows from that."""
+"""Every option of a run, declared once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from silodp.config.declared import Option, Tag, listed, option, options_of
 
 @dataclass(frozen=True)
 class RunRequest(DataRequest):
-    """Everything that a run can be asked for; `None` takes what fits the data set.
+    """All options of a run; `None` takes what fits the data set.
 
     The command line, `--config` files and `silodp.run` all take these names.
 
@@ -147,7 +147,7 @@ class RunRequest(DataRequest):
     )
     server_momentum: float = option(
         0.9,
-        "Of fedavgm; beta_1 of fedadam.",
+        "Momentum of fedavgm; beta_1 of fedadam.",
         group="Method",
         tags={"agreed", "of_method", "tuned"},
         least=0,
@@ -164,7 +164,7 @@ class RunRequest(DataRequest):
     )
     weights: Weights = option(
         "records",
-        "Of silos when merging: by records, or uniform.",
+        "Weights of silos when merging: by records, or uniform.",
         group="Method",
         tags={"agreed", "advised"},
     )
@@ -213,7 +213,7 @@ class RunRequest(DataRequest):
     )
     first_seed: int = option(
         0,
-        "The first of them.",
+        "The first seed.",
         group="Training",
         tags={"advised", "outside", "single"},
         least=0,
@@ -227,7 +227,7 @@ class RunRequest(DataRequest):
     )
     optimiser: Optimiser = option(
         "sgd",
-        f"Of local training: {listed(Optimiser)}.",
+        f"Optimiser of local training: {listed(Optimiser)}.",
         group="Training",
         tags={"agreed", "tuned"},
     )
@@ -305,15 +305,15 @@ class RunRequest(DataRequest):
     )
     lifetime_filter: LifetimeFilter = option(
         "renyi",
-        "What decides whether a run fits the lifetime, fixed when the ledger is opened: renyi (any "
-        "run), or gaussian (Gaussian mechanisms on all records alone, more tightly).",
+        "Rule by which a run fits the lifetime, fixed when the ledger is opened: renyi (any run), "
+        "or gaussian (Gaussian mechanisms on all records alone, more tightly).",
         group="Privacy",
         tags={"site_own", "policy", "advised"},
         needs="ledger",
     )
     max_silos_per_subject: int = option(
         1,
-        "A person may be in so many silos: the result says what that adds up to.",
+        "Most silos that a person may be in: the result says what that adds up to.",
         group="Privacy",
         least=1,
     )
@@ -345,19 +345,19 @@ class RunRequest(DataRequest):
     )
     select_mechanism: SelectMechanism = option(
         "exponential",
-        "Of private selections: exponential or permute-and-flip.",
+        "Mechanism of private selections: exponential or permute-and-flip.",
         group="Shares of epsilon",
         tags={"agreed", "of_selections", "tuned"},
     )
     select_score: SelectScore | None = option(
         None,
-        "What selections go by: error (default of classifiers) or loss, clipped.",
+        "Score of selections: error (default of classifiers) or loss, clipped.",
         group="Shares of epsilon",
         tags={"agreed", "of_selections", "tuned"},
     )
     select_bound: float = option(
         1.0,
-        "Where the loss of a record is clipped in selections.",
+        "Bound to which a record's loss is clipped in selections.",
         group="Shares of epsilon",
         tags={"agreed", "of_selections", "tuned"},
         above=0,
@@ -373,7 +373,7 @@ class RunRequest(DataRequest):
     )
     metric: MetricName | None = option(
         None,
-        f"What is measured on test records: {listed(MetricName)}; else the task's own.",
+        f"Metric on test records: {listed(MetricName)}; else the task's own.",
         group="Training",
         tags={"agreed", "single"},
     )
@@ -387,7 +387,8 @@ class RunRequest(DataRequest):
     )
     metric_bound: float = option(
         1.0,
-        "Where a record's error (squared for mse) is clipped in noisy metrics and trials' scores.",
+        "Bound to which a record's error (squared for mse) is clipped in noisy metrics and trials' "
+        "scores.",
         group="Shares of epsilon",
         tags={"agreed"},
         above=0,
@@ -413,7 +414,7 @@ OPTIONS: dict[str, Option] = options_of(RunRequest)
 """Every option of a run, by name."""
 
 DATA_OPTIONS: tuple[str, ...] = tuple(options_of(DataRequest))
-"""Those that say how data are loaded: a data source is asked them."""
+"""The names of the options that say how data are loaded."""
 
 
 def tagged(*tags: Tag) -> tuple[str, ...]:

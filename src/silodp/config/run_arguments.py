@@ -1,6 +1,6 @@
 """The options of a run as keyword arguments, for completion and type checkers.
 
-Generated from the declarations in `options.py` and `data_options.py`; write it anew with
+Generated from the declarations in `options.py` and `data_options.py`; write it again with
 python -m silodp.config.write_arguments
 """
 
@@ -29,7 +29,7 @@ from silodp.config.choices import (
 
 
 class _Arguments(TypedDict, total=False):
-    """What runs and sweeps take alike."""
+    """Arguments of runs and sweeps alike."""
 
     preprocess: str | None
     """How features are scaled: paper, bounds, norm or none, as the data set has it."""
@@ -41,7 +41,7 @@ class _Arguments(TypedDict, total=False):
     density: float | None
     """Share of each silo's training records that is used."""
     no_cache: bool | None
-    """Read images anew; keep no decoded copy of them."""
+    """Decode images again; keep no decoded copy of them."""
     data_dir: Path | str | None
     """Folder with data files, looked into first."""
     silos: int | None
@@ -59,7 +59,7 @@ class _Arguments(TypedDict, total=False):
     subject_column: str | None
     """Column that says whom a record is about: protects people, not single records."""
     task: TaskName | None
-    """Of a table: regression, binary, multiclass."""
+    """Task of a table: regression, binary, multiclass."""
     silo_column: str | None
     """Column of a table that names a record's silo."""
     target: str | None
@@ -78,11 +78,11 @@ class _Arguments(TypedDict, total=False):
     test_from: str | None
     """With --time-column: records of this date (or number) and later are for testing."""
     group_column: str | None
-    """Column of a table whose groups are never parted by the split."""
+    """Column of a table whose groups the split keeps together."""
     image_size: int | None
-    """Pixels to a side that images are brought to (adni, folders of images)."""
+    """Pixels to a side that images are scaled to (adni, folders of images)."""
     channels: str | None
-    """What images of a folder are taken as: colour (the default) or grey."""
+    """Channels of images in a folder: colour (the default) or grey."""
     data: str
     """Data set's name (silodp data list), or a path."""
     method: str
@@ -104,12 +104,12 @@ class _Arguments(TypedDict, total=False):
     server_optimiser: ServerOptimiserName
     """How the server uses the silos' mean update: average, fedavgm, fedadam."""
     server_momentum: float
-    """Of fedavgm; beta_1 of fedadam."""
+    """Momentum of fedavgm; beta_1 of fedadam."""
     regulariser: Regulariser | None
     """The pull: outside the clip, proximal (stable for any lambda; default of ditto), or inside the
     clip as in the authors' code."""
     weights: Weights
-    """Of silos when merging: by records, or uniform."""
+    """Weights of silos when merging: by records, or uniform."""
     rounds: int | None
     """Rounds of communication."""
     batch_size: int | None
@@ -119,11 +119,11 @@ class _Arguments(TypedDict, total=False):
     seeds: int
     """Runs, each with its own split of the data and noise."""
     first_seed: int
-    """The first of them."""
+    """The first seed."""
     epochs: int
     """Local epochs in a round."""
     optimiser: Optimiser
-    """Of local training: sgd, momentum, adam."""
+    """Optimiser of local training: sgd, momentum, adam."""
     small_silos: SmallSilos | None
     """Silos with fewer records than a batch: refuse, or train on the full-batch."""
     evaluate_every: int | None
@@ -141,10 +141,10 @@ class _Arguments(TypedDict, total=False):
     lifetime_delta: float | None
     """Its delta; else as for one run."""
     lifetime_filter: LifetimeFilter
-    """What decides whether a run fits the lifetime, fixed when the ledger is opened: renyi (any
-    run), or gaussian (Gaussian mechanisms on all records alone, more tightly)."""
+    """Rule by which a run fits the lifetime, fixed when the ledger is opened: renyi (any run), or
+    gaussian (Gaussian mechanisms on all records alone, more tightly)."""
     max_silos_per_subject: int
-    """A person may be in so many silos: the result says what that adds up to."""
+    """Most silos that a person may be in: the result says what that adds up to."""
     entropy: Entropy | None
     """Source of noise: seed (repeatable, fast: an experiment) or os (secret, exact: a release;
     always with --ledger)."""
@@ -155,23 +155,24 @@ class _Arguments(TypedDict, total=False):
     select_share: float
     """Share of epsilon that one private selection takes."""
     select_mechanism: SelectMechanism
-    """Of private selections: exponential or permute-and-flip."""
+    """Mechanism of private selections: exponential or permute-and-flip."""
     select_score: SelectScore | None
-    """What selections go by: error (default of classifiers) or loss, clipped."""
+    """Score of selections: error (default of classifiers) or loss, clipped."""
     select_bound: float
-    """Where the loss of a record is clipped in selections."""
+    """Bound to which a record's loss is clipped in selections."""
     statistics_share: float
     """Share of epsilon for a noisy mean and variance to standardise features with."""
     metric: MetricName | None
-    """What is measured on test records: mse, mae, r2, accuracy; else the task's own."""
+    """Metric on test records: mse, mae, r2, accuracy; else the task's own."""
     metric_share: float
     """Share of epsilon for noisy test metrics; 0 leaves them exact and not private."""
     metric_bound: float
-    """Where a record's error (squared for mse) is clipped in noisy metrics and trials' scores."""
+    """Bound to which a record's error (squared for mse) is clipped in noisy metrics and trials'
+    scores."""
 
 
 class RunArguments(_Arguments, total=False):
-    """What `silodp.run` takes besides; what is left out fits the data set."""
+    """Arguments of `silodp.run`; options that are left out fit the data set."""
 
     lam: float
     """lambda: how strongly silos are pulled together."""
@@ -188,7 +189,7 @@ class RunArguments(_Arguments, total=False):
 
 
 class SweepArguments(_Arguments, total=False):
-    """The same for `silodp.sweep`, where some options take lists of values."""
+    """Arguments of `silodp.sweep`, where some options take lists of values."""
 
     lam: float | Sequence[float]
     """lambda: how strongly silos are pulled together."""

@@ -1,4 +1,4 @@
-"""Numbers that differ from silo to silo, from a TOML file or a dictionary."""
+"""Reads options with a value for each silo, from a TOML file or a dictionary."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from silodp.config.declared import LARGEST
 def lambda_of_each(
     given: Path | str | Mapping[str, float], silos: Sequence[str], usual: float
 ) -> tuple[float, ...]:
-    """Each silo's own lambda; those that are not named have the usual one."""
+    """Each silo's own lambda; silos that are not named have the usual one."""
     values = dict(given) if isinstance(given, Mapping) else _read(given)
     for silo, value in values.items():
         if silo not in silos:

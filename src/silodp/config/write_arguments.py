@@ -2,8 +2,8 @@
 
 python -m silodp.config.write_arguments
 
-A type checker reads signatures without running anything, so what follows from the declarations must
-stand in a file. A test holds the file to them.
+A type checker reads signatures without running anything, so they must stand in a file. A test
+compares it with the declarations.
 """
 
 import textwrap
@@ -18,7 +18,7 @@ from silodp.config.options import OPTIONS, tagged
 PLACE = Path(__file__).with_name("run_arguments.py")
 _HEAD = '''"""The options of a run as keyword arguments, for completion and type checkers.
 
-Generated from the declarations in `options.py` and `data_options.py`; write it anew with
+Generated from the declarations in `options.py` and `data_options.py`; write it again with
 python -m silodp.config.write_arguments
 """
 
@@ -31,21 +31,21 @@ from silodp.config.choices import (
 _CLASSES = (
     (
         "_Arguments(TypedDict, total=False)",
-        "What runs and sweeps take alike.",
+        "Arguments of runs and sweeps alike.",
     ),
     (
         "RunArguments(_Arguments, total=False)",
-        "What `silodp.run` takes besides; what is left out fits the data set.",
+        "Arguments of `silodp.run`; options that are left out fit the data set.",
     ),
     (
         "SweepArguments(_Arguments, total=False)",
-        "The same for `silodp.sweep`, where some options take lists of values.",
+        "Arguments of `silodp.sweep`, where some options take lists of values.",
     ),
 )
 
 
 def written() -> str:
-    """The text of the file."""
+    """The text of `run_arguments.py`."""
     names = sorted({part for option in OPTIONS.values() for part in _choices_of(option)})
     imports = "".join(f"    {name},\n" for name in names) + ")\n"
     swept = [OPTIONS[name] for name in tagged("swept")]
@@ -86,7 +86,7 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 
 def _choice(hint: Any) -> str | None:
-    """What `choices.py` calls a Literal."""
+    """The name of a Literal in `choices.py`."""
     return next((n for n, v in vars(choices).items() if v == hint and get_args(v)), None)
 
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind."""
+"""Results of runs: `result.json`, what a method learned, and personal models."""

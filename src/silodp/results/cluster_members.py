@@ -1,4 +1,4 @@
-"""Which silos chose which cluster, over seeds: clusters have no names that seeds would share.
+"""The silos of each cluster over seeds, with clusters matched between seeds.
 
 Choices are private selections that silos release anyway: to show them costs no privacy.
 """
@@ -15,7 +15,7 @@ _MOST_NAMES = 5
 
 
 def cluster_members(chosen: np.ndarray, silos: Sequence[str]) -> dict[str, Any]:
-    """What a result says of chosen clusters.
+    """The clusters that silos chose, as a result holds them.
 
     Args:
       chosen: [seeds, silos, clusters], 1 where a silo ended in a cluster.
@@ -27,24 +27,26 @@ def cluster_members(chosen: np.ndarray, silos: Sequence[str]) -> dict[str, Any]:
       sentences.
     """
     votes = np.mean(_matched(np.asarray(chosen, float)), axis=0)
-    found = np.argmax(votes, axis=1)
-    sizes = np.bincount(found, minlength=votes.shape[1])
+    cluster_of = np.argmax(votes, axis=1)
+    sizes = np.bincount(cluster_of, minlength=votes.shape[1])
     number = {old: new for new, old in enumerate(np.argsort(-sizes, kind="stable"), start=1)}
     members = [
         {"silo": silo, "cluster": number[cluster], "agreement": float(votes[place, cluster])}
-        for place, (silo, cluster) in enumerate(zip(silos, found.tolist(), strict=True))
+        for place, (silo, cluster) in enumerate(zip(silos, cluster_of.tolist(), strict=True))
     ]
     used = int((sizes > 0).sum())
     total = f"{votes.shape[1]} cluster{'s' * (votes.shape[1] > 1)}"
-    said = [f"Silos chose {used} of {total}: {_listed(members, used)}."]
+    sentences = [f"Silos chose {used} of {total}: {_listed(members, used)}."]
     if len(chosen) > 1:
         always = sum(one["agreement"] == 1 for one in members)
-        said.append(f"{always} of {len(members)} silos are with the same others in every seed.")
-    return {"clusters": members, "summary": said}
+        sentences.append(
+            f"{always} of {len(members)} silos are with the same others in every seed."
+        )
+    return {"clusters": members, "summary": sentences}
 
 
 def _matched(chosen: np.ndarray) -> np.ndarray:
-    """The clusters of all seeds in the order of the first's that they have most silos with."""
+    """The clusters of all seeds, ordered by their match with those of the first seed."""
     first = chosen[0]
     matched = []
     for one in chosen:

@@ -23,12 +23,12 @@ from silodp.base.version import own_version
 from silodp.results.model_export.files import handover_files
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
-# Of `result.json` (docs/stability.md). Results that were written before it had a number are 1.
+# The format of `result.json` (docs/stability.md); results from before it had a number are 1.
 FORMAT = 1
-FROM_PYTHON = "(given from Python)"  # the option `data` of records that were
-AT_SITES = "sites"  # the engine of a result that a real site wrote, of itself alone
-# Fields of a result that hold numbers which may be infinite, wherever they stand; what a method
-# learned is numbers all through, but for these.
+FROM_PYTHON = "(given from Python)"  # the option `data` of such records
+AT_SITES = "sites"  # the engine of a result that a real site wrote about itself
+# Fields of a result whose numbers may be infinite, at any depth; within `learned` all fields are
+# numbers but `_NAMES`.
 _NUMBERS = frozenset(
     {
         *("epsilon", "noise_multiplier", "mean", "std", "per_seed"),
@@ -42,13 +42,13 @@ _PACKAGES = ("jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 @dataclass(frozen=True)
 class Result:
-    """What one setting of a method gave, over seeds.
+    """The result of one setting of a method, over seeds.
 
     Attributes:
       data: name of the data.
       method: name of the method.
-      options: everything that was asked for, defaults filled in.
-      metric: the name of what was measured (see `models.metrics`).
+      options: all options, defaults filled in.
+      metric: the metric's name (see `models.metrics`).
       test: {"mean", "std", "per_seed"}: the metric over silos, weighted by their test records, at
         the last round; the standard deviation is over seeds.
       per_silo: [{"silo", "records", "test_records", "mean", "std", "per_seed"}]; None stands where
@@ -56,18 +56,19 @@ class Result:
       privacy: [{"silo", "epsilon", "delta", "noise_multiplier", "sampling_rate", "steps",
         "accountant", "experiment", "proven", "unproven"}]: what each silo spent; an experiment's
         noise comes from a seed, so that it protects nobody and nothing of it is proven.
-      assumptions: what the privacy statement takes for granted, in words.
-      warnings: what is allowed but hardly wise, in words.
-      person: {"silos", "epsilon", "delta"}: what adds up for somebody who is in so many silos, if
-        that was asked for.
+      assumptions: the assumptions of the privacy statement, in words.
+      warnings: sentences on what is allowed but unwise.
+      person: {"silos", "epsilon", "delta"}: the guarantee for somebody with data in that many
+        silos, if it was requested.
       history: [{"round", "mean", "std", "per_seed"}].
-      seconds: what took how long.
-      versions: of the software.
-      tuning: if hyperparameters were tuned: what was tried, what each silo chose, what it cost.
-      learned: what the method found out about the silos, if anything, by name: the mean over seeds,
-        arrays as plain lists; of `ebmtl` also in words (see `learned.summed_up`).
-      models: the personal models, if asked for: a pytree with leading axes [seeds, silos].
-      cards: of each silo's model, what its card says beyond this result (see `handover.files`).
+      seconds: how long each part took, by name.
+      versions: versions of the software.
+      tuning: if hyperparameters were tuned: the grid, each silo's choice, and the cost.
+      learned: what the method learned about the silos, if anything, by name: means over seeds,
+        arrays as plain lists; for `ebmtl` also in words (see `learned.summed_up`).
+      models: the personal models, if requested: a pytree with leading axes [seeds, silos].
+      cards: drafts of the silos' cards: what they say beyond this result (see
+        `model_export.files`).
 
     Examples:
       >>> result = silodp.run(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
@@ -95,12 +96,12 @@ class Result:
 
     @property
     def mean(self) -> float:
-        """The test metric, the mean over seeds; NaN where there is none."""
+        """The mean of the test metric over seeds; NaN where there is none."""
         return math.nan if self.test["mean"] is None else self.test["mean"]
 
     @property
     def std(self) -> float:
-        """The standard deviation over seeds; likewise."""
+        """The standard deviation of the test metric over seeds; NaN where there is none."""
         return math.nan if self.test["std"] is None else self.test["std"]
 
     @property
@@ -110,7 +111,7 @@ class Result:
 
     @property
     def epsilons(self) -> list[float]:
-        """What each silo spent."""
+        """The epsilon that each silo spent."""
         return [silo["epsilon"] for silo in self.privacy]
 
     @property
@@ -120,8 +121,8 @@ class Result:
 
     @property
     def experiment(self) -> bool:
-        """Whether noise came from a seed: then whoever knows it knows the noise."""
-        # Results of earlier versions do not tell it of each silo.
+        """Whether noise came from a seed: whoever knows the seed knows the noise."""
+        # Results of earlier versions do not say it for each silo.
         from_a_seed = self.options.get("entropy") == "seed"
         return any(
             silo.get("experiment", from_a_seed)
@@ -143,8 +144,8 @@ class Result:
     def write(self, folder: Path) -> Path:
         """Writes `result.json` into the folder, and before it the models if there are any.
 
-        They are written twice: all of them in one file, to compare, and each silo's by itself with
-        its card, to take home.
+        Models are written twice: all of them in one file, to compare, and each silo's in a folder
+        of its own with its card, to take home.
         """
         if self.models is not None:
             names = [silo["silo"] for silo in self.per_silo]
@@ -155,9 +156,9 @@ class Result:
 
 
 def models_file(models: Any, silos: list[str]) -> bytes:
-    """The content of `models.npz`: each array of the model [seeds, silos, ...], and the names.
+    """The content of `models.npz`: each array of the model [seeds, silos, ...], and silos' names.
 
-    Arrays are named as by `array_name`.
+    Arrays have the names of `array_name`.
     """
     leaves = jax.tree_util.tree_leaves_with_path(models)
     arrays = {array_name(path): array for path, array in leaves}
@@ -170,7 +171,7 @@ def read_models(folder: Path | str) -> dict[str, np.ndarray]:
 
 
 def read_result(folder: Path | str) -> Result:
-    """The result in a run's folder.
+    """Reads the result in a run's folder.
 
     Examples:
       >>> result = silodp.run(
@@ -196,7 +197,7 @@ def read_result(folder: Path | str) -> Result:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that a result depends on."""
+    """Versions of all software that a result depends on."""
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -206,7 +207,7 @@ def versions() -> dict[str, str]:
 
 
 def summary(per_seed: np.ndarray) -> dict[str, Any]:
-    """Mean and standard deviation over seeds (of one seed: 0), and the numbers themselves."""
+    """Mean and standard deviation over seeds (0 for one seed), and the numbers themselves."""
     return {
         "mean": float(np.mean(per_seed)),
         "std": float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0,
@@ -215,7 +216,7 @@ def summary(per_seed: np.ndarray) -> dict[str, Any]:
 
 
 def _with_infinities(value: Any, numbers: bool = False) -> Any:
-    """As `plain` got it: where numbers stand, "inf" is one. Elsewhere it may be a silo's name."""
+    """Undoes `plain`: "inf" is a number in numeric fields; elsewhere it may be a silo's name."""
     if isinstance(value, dict):
         return {
             key: _with_infinities(item, key in _NUMBERS or (numbers and key not in _NAMES))

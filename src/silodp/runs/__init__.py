@@ -1,1 +1,1 @@
-"""From what is asked for to results."""
+"""From options to results."""

@@ -1,7 +1,6 @@
-"""What a run would take of the silos' ledgers: from options and plans to reservations.
+"""Reservations in the silos' ledgers: what a run may take of each, from options and plans.
 
-Off by default in simulation; `--ledger DIR` turns it on. What is done with a reservation is in
-`privacy.session`.
+A simulation has none by default; `--ledger DIR` turns them on. `privacy.session` uses them.
 """
 
 import math
@@ -40,12 +39,12 @@ class Release(NamedTuple):
     delta: float
 
 
-# In how many blocks a run on one machine is charged: each is written to the ledgers of all silos.
+# The number of blocks in which a simulated run is charged; each is a write to every ledger.
 BLOCKS = 4
 
 
 def ledgers_of(prepared: Prepared) -> RunLedgers | None:
-    """What the run would take of its ledgers; None without any."""
+    """What the run may take of each ledger; None without ledgers."""
     spec = prepared.specs[0]
     if spec.request.ledger is None:
         return None
@@ -89,9 +88,9 @@ def _allowances(names: Sequence[str], policies: Sequence[Policy]) -> dict[str, A
 def ledgers_of_release(
     request: RunRequest, releases: Sequence[Release], policies: Sequence[Policy]
 ) -> RunLedgers | None:
-    """What statistics that are released outside any run would take of ledgers; None without any.
+    """What statistics released outside any run may take of each ledger; None without ledgers.
 
-    In a ledger they are a run of one round, because all of it is released at once or nothing is.
+    In a ledger they are a run of one round: all of them are released at once, or none.
     """
     if request.ledger is None:
         return None
@@ -121,7 +120,7 @@ def _reservation_of_release(request: RunRequest, release: Release) -> Reservatio
 
 
 def _reservation(options: ResolvedOptions, plan: SiloPlan) -> Reservation:
-    """Each seed is a run of its own: together they cost that many times as much."""
+    """The reservation of a silo; each seed is a run of its own, and costs as much again."""
     request = options.request
 
     def event_of(first: int, last: int) -> DpEvent:
@@ -145,7 +144,7 @@ def _reservation(options: ResolvedOptions, plan: SiloPlan) -> Reservation:
         about=about,
         rounds=plan.schedule.rounds,
         event_of=event_of,
-        # What is tuned is proven as a whole, and of no part.
+        # The guarantee of tuning is proven for the run as a whole, not for a block.
         blocks=1 if plan.tuning is not None else BLOCKS,
     )
 
@@ -153,13 +152,13 @@ def _reservation(options: ResolvedOptions, plan: SiloPlan) -> Reservation:
 def refuse_early(request: RunRequest) -> None:
     """Refuses a run that would exceed a silo's policy before any record is read.
 
-    How many records a silo has, its ledger knows from its last run on these data. If the ledger is
-    new, or the data are others, the same check after loading decides.
+    Each ledger knows its silo's record count from the last run on these data. With a new ledger,
+    or other data, the check after loading decides.
     """
     if request.ledger is None or not any(request.ledger.glob(f"*{SUFFIX}")):
         return
     ledgers = [read_path(path) for path in ledger_paths(request.ledger)]
-    # A folder may hold the ledgers of others too: only those that these data were charged to count.
+    # The folder may hold ledgers of other data too: only those charged for these data count.
     ledgers = [ledger for ledger in ledgers if _is_about(_last_about(ledger), request)]
     counts = {ledger.silo: _last_about(ledger)["records"] for ledger in ledgers}
     if not counts:
@@ -178,14 +177,14 @@ def refuse_early(request: RunRequest) -> None:
             is_heavy(options.model_name),
         )
     except SilodpError:
-        return  # the ledgers are of other silos than the data: what is loaded will tell
+        return  # the ledgers are not those of these silos: the check after loading decides
     _ledgers(options, list(counts), plans, policies).check()
 
 
 def _is_about(about: dict[str, Any], request: RunRequest) -> bool:
-    """Whether a charge was for the same records as are asked for now."""
+    """Whether a charge was for the records of this request."""
     same_data = about.get("data") == request.data
-    # A tuned run trains on a part of them.
+    # A tuned run trains on part of the records only.
     all_trained = "tuning" not in about.get("queries", ())
     return same_data and all_trained and about.get("data_options") == _which_records(request)
 
@@ -198,6 +197,6 @@ def _which_records(request: RunRequest) -> dict[str, Any]:
 
 
 def _last_about(ledger: Ledger) -> dict[str, Any]:
-    """What the silo's latest run says of itself: such as data and record count."""
+    """The description of the silo's latest run, such as its data and record count."""
     about = [entry.body["about"] for entry in ledger.entries if "about" in entry.body]
     return about[-1] if about else {}

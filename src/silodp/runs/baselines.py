@@ -1,7 +1,7 @@
-"""What a run is measured against: local training and FedAvg of the same silos, budgets and seeds.
+"""Baselines of a run: local training and FedAvg with the same silos, budgets and seeds.
 
-They are runs of their own, each with the epsilon of the run that they stand beside. They are kept
-in its folder, where `silodp report` finds them.
+Each is a run of its own, with the epsilon of the run that it is compared with. They are kept in
+that run's folder, where `silodp report` finds them.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ from silodp.runs.requests import without_effect
 BASELINES = ("local", "fedavg")
 BASELINES_FOLDER = "baselines"
 NAMES = {"local": "local training", "fedavg": "FedAvg"}
-# What a finished baseline was asked for, so that it is taken for no other.
+# The options of a finished baseline, by which it is recognised.
 _REQUEST_FILE = "asked.json"
-# From Python: objects, which no file could tell apart.
+# Arguments from Python that no file can hold.
 _GIVEN = ("federation", "custom_model", "reporter")
 
 
 def train_baselines(
     train: Callable[..., Result], folder: Path, resume: bool, overwrite: bool, **options: Any
 ) -> None:
-    """Trains those that are not finished yet, each into its own folder below the run's.
+    """Trains the baselines that are not finished yet, each into a folder below the run's.
 
     Args:
       train: `runs.run`.
-      folder: of the run that they stand beside.
+      folder: the folder of the run.
       resume: go on where an interrupted call stood.
-      overwrite: train anew.
-      **options: of the run.
+      overwrite: train finished ones again.
+      **options: the run's.
     """
     if options.get("ledger") is not None:
         raise SilodpError(
@@ -58,40 +58,40 @@ def train_baselines(
 
 
 def baselines_of(folder: Path) -> dict[str, Result]:
-    """Those that were trained beside the run in that folder, by method."""
+    """The finished baselines of the run in that folder, by method."""
     places = {method: folder / BASELINES_FOLDER / method for method in BASELINES}
     return {m: read_result(place) for m, place in places.items() if (place / RESULT_FILE).exists()}
 
 
 def forget_baselines(folder: Path) -> None:
-    """Takes those of another run out of the folder, and nothing else that may lie there."""
+    """Removes the baselines of another run from the folder, and nothing else that is there."""
     for method in BASELINES:
         place = folder / BASELINES_FOLDER / method
         for name in (RESULT_FILE, _REQUEST_FILE):
             (place / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody has put something beside them
+        with contextlib.suppress(OSError):  # the folder holds something else
             place.rmdir()
     with contextlib.suppress(OSError):
         (folder / BASELINES_FOLDER).rmdir()
 
 
 def seen_together(methods: Sequence[str], noise_from_seeds: bool) -> str:
-    """What it costs to show a run and its baselines to the same eyes."""
+    """A sentence on the privacy cost of showing a run and its baselines to the same person."""
     names = " and ".join(NAMES[method] for method in methods)
-    said = f"{names} {'was' if len(methods) == 1 else 'were'} trained beside it on the same records"
+    what = f"{names} {'was' if len(methods) == 1 else 'were'} trained beside it on the same records"
     if noise_from_seeds:
         return (
-            f"{said}, and from the same seeds: these runs share their noise, so that together they "
+            f"{what}, and from the same seeds: these runs share their noise, so that together they "
             "promise nothing; never release them together"
         )
     return (
-        f"{said}: whoever is shown all of them has seen {len(methods) + 1} runs of that epsilon "
+        f"{what}: whoever is shown all of them has seen {len(methods) + 1} runs of that epsilon "
         "each, which together cost more than one"
     )
 
 
 def _options_for(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the run, without what does nothing with that method."""
+    """The run's options, without those that do nothing with that method."""
     known, of_method = get_method(method).option_names, tagged("of_method")
     kept = {n: v for n, v in options.items() if n not in of_method or n in known}
     kept |= {"method": method}
@@ -101,14 +101,14 @@ def _options_for(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_file(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Options as a file holds them; None where records or a model were given from Python."""
+    """The options in JSON's types; None where records or a model were given from Python."""
     if options.get("federation") is not None or options.get("custom_model") is not None:
         return None
     return json.loads(json.dumps(plain({n: v for n, v in options.items() if n not in _GIVEN})))
 
 
 def _requested_in(place: Path) -> Any:
-    """What the baseline there was asked for; what cannot be read equals nothing."""
+    """The options of the baseline in that folder; {} if they cannot be read."""
     try:
         return read_json(place / _REQUEST_FILE, remedy="train it again") or {}
     except SilodpError:

@@ -1,4 +1,4 @@
-"""What a run knows of its models that the result does not: the beginnings of the cards."""
+"""Drafts of the model cards: what a run knows of its models beyond the result."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from silodp.runs.prepare import Prepared
 def draft_cards(
     prepared: Prepared, federation: Federation, noisy_metric: bool
 ) -> list[dict[str, Any]]:
-    """Of each silo.
+    """The draft of each silo's card.
 
     Args:
-      prepared: what was asked for.
+      prepared: the run's specs and data.
       federation: the records of the first seed, as the models were trained on them.
       noisy_metric: whether the result's metric has noise that was paid for.
     """
@@ -24,7 +24,7 @@ def draft_cards(
         "built_in": model.built_in,
         "input_shape": list(first.input_shape),
         "num_classes": first.num_classes,
-        # Those of the federation that was loaded: noisy statistics are of pixels as numbers.
+        # From the federation as it was loaded: with noisy statistics, pixels become numbers.
         "pixels": None if first.pixels is None else list(first.pixels),
     }
     return [

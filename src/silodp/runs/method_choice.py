@@ -1,4 +1,4 @@
-"""What a run's options make of a method: silos' own numbers, what is refused, what it asks for."""
+"""A method with a run's options: silos' own values, refusals, and its schedule."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ OwnValues = dict[str, tuple[float, ...]]
 
 
 def own_values_of(request: RunRequest, method: MethodEntry, silos: Sequence[str]) -> OwnValues:
-    """The silos' own values of the method's options."""
+    """The method's options that have a value for each silo."""
     if request.silo_lam is None:
         return {}
     if "lam" not in method.of_silo:
@@ -83,7 +83,7 @@ def must_be_finite(flag: str, method: str) -> SilodpError:
 
 
 def schedule_of(values: Values, method: MethodEntry) -> Schedule:
-    """What the method asks of each silo with these options."""
+    """The method's schedule with these options: its queries to each silo."""
     rounds = values["rounds"]
     given = method.traced_values(values) | method.fixed_values(values)
     return checked_schedule(values["method"], partial(method.build, rounds=rounds, **given), rounds)

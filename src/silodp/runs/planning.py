@@ -1,5 +1,4 @@
-"""A plan in numbers that people compare: what each silo is asked, under which accountant it costs
-what, and how epsilon grows over the rounds."""
+"""Plans in numbers for people: each silo's queries, their cost by accountant, epsilon by round."""
 
 import functools
 import itertools
@@ -25,7 +24,7 @@ def describe_plans(
     number: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a silo. "noise_multiplier_rdp" is what the paper's accountant would have needed."""
+    """One row per silo; "noise_multiplier_rdp" is the noise by the paper's accountant."""
     plans = prepared.plans[number]
     by_rdp = _noise_by_rdp(prepared, number)
     rows = []
@@ -48,7 +47,7 @@ def _row(plan: SiloPlan, rdp_noise: float | None) -> dict[str, Any]:
 
 
 def _by_accountant(plan: SiloPlan) -> dict[str, float | None]:
-    """What each accountant charges for the plan; None where it does not know every query."""
+    """The epsilon of the plan by each accountant; None if it does not know every query."""
     if not plan.private:
         return {"pld": float("inf"), "rdp": float("inf")}
     known = supporting(plan.event, plan.relation)
@@ -58,13 +57,13 @@ def _by_accountant(plan: SiloPlan) -> dict[str, float | None]:
             return plan.epsilon
         if name not in known:
             return None
-        return _epsilon(_Same(plan.event), plan.delta_for_queries, plan.relation, name)
+        return _epsilon(_EventKey(plan.event), plan.delta_for_queries, plan.relation, name)
 
     return {"pld": charged("pld"), "rdp": charged("rdp")}
 
 
 def _queries(plan: SiloPlan) -> list[dict[str, Any]]:
-    """Each kind of query by itself: its epsilon at the plan's delta, and its part in their sum."""
+    """Each kind of query alone: its epsilon at the plan's delta, and its share of their sum."""
     queries = plan.queries()
     if not plan.private:
         return [{"query": name, "epsilon": float("inf"), "share": None} for name in queries]
@@ -72,7 +71,7 @@ def _queries(plan: SiloPlan) -> list[dict[str, Any]]:
         alone = dict.fromkeys(queries, plan.epsilon)
     else:
         alone = {
-            name: _epsilon(_Same(event), plan.delta_for_queries, plan.relation)
+            name: _epsilon(_EventKey(event), plan.delta_for_queries, plan.relation)
             for name, event in queries.items()
         }
     total = sum(alone.values())
@@ -83,7 +82,7 @@ def _queries(plan: SiloPlan) -> list[dict[str, Any]]:
 
 
 def _noise_by_rdp(prepared: Prepared, number: int) -> list[float | None]:
-    """The noise that RDP, the paper's accountant, would ask for; None where it cannot say."""
+    """The noise multipliers by RDP, the paper's accountant; None where it has none."""
     if not all(plan.private for plan in prepared.plans[number]):
         return [None] * len(prepared.plans[number])
     try:
@@ -93,32 +92,32 @@ def _noise_by_rdp(prepared: Prepared, number: int) -> list[float | None]:
 
 
 def spending_curve(plan: SiloPlan) -> tuple[list[int], list[float]]:
-    """Rounds, and the epsilon that is spent by the end of each."""
+    """Rounds, and the epsilon spent by the end of each."""
     rounds = plan.schedule.rounds
     points = sorted({round(rounds * (i / _POINTS) ** 1.5) for i in range(_POINTS + 1)})
     events = [plan.event if r == rounds else plan.event_of(PREPARATION, r) for r in points]
-    spent = [_epsilon(_Same(e), plan.delta_for_queries, plan.relation) for e in events]
+    spent = [_epsilon(_EventKey(e), plan.delta_for_queries, plan.relation) for e in events]
     return points, spent
 
 
 def by_budget(plans: Sequence[SiloPlan]) -> dict[str, list[SiloPlan]]:
-    """Private plans by their budget, least first; silos with one budget spend alike."""
+    """Private plans grouped by epsilon, smallest first; within a budget by record count."""
     private = sorted((plan for plan in plans if plan.private), key=lambda plan: plan.epsilon)
     # Calibration ends a little below the budget: budgets that differ by less are the same.
     return {
-        budget: sorted(same, key=lambda plan: plan.public_count)
-        for budget, same in itertools.groupby(private, lambda plan: f"{plan.epsilon:.3g}")
+        budget: sorted(group, key=lambda plan: plan.public_count)
+        for budget, group in itertools.groupby(private, lambda plan: f"{plan.epsilon:.3g}")
     }
 
 
-class _Same:
-    """An event as a key: equal if it says the same. Silos of one size need be priced only once."""
+class _EventKey:
+    """An event as a dictionary key, so that silos of one size are priced only once."""
 
     def __init__(self, event: DpEvent):
         self.event, self._text = event, repr(to_json(event))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._text == other._text
+        return isinstance(other, _EventKey) and self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)
@@ -126,6 +125,6 @@ class _Same:
 
 @functools.lru_cache(maxsize=4096)
 def _epsilon(
-    same: _Same, delta: float, relation: Relation, accountant: Accountant = "best"
+    key: _EventKey, delta: float, relation: Relation, accountant: Accountant = "best"
 ) -> float:
-    return epsilon_of(same.event, delta, accountant, relation)
+    return epsilon_of(key.event, delta, accountant, relation)

@@ -1,4 +1,4 @@
-"""From what a user asks for to what will be done: data loaded, defaults filled, noise planned."""
+"""From requests to specs: loads data, fills in defaults, and plans noise."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,9 +36,9 @@ class Prepared(NamedTuple):
     """All that is known before training.
 
     Attributes:
-      specs: each setting as it will be done.
-      federations: of each seed.
-      warnings: what is allowed but hardly wise.
+      specs: the spec of each setting.
+      federations: the data of each seed.
+      warnings: sentences on what is allowed but unwise.
 
     Examples:
       >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
@@ -52,21 +52,21 @@ class Prepared(NamedTuple):
 
     @property
     def metric(self) -> Metric:
-        """What is measured on test records."""
+        """The metric on test records."""
         return self.specs[0].metric
 
     @property
     def plans(self) -> list[tuple[SiloPlan, ...]]:
-        """Of each setting, the plan of each silo."""
+        """The plans of each setting, one per silo."""
         return [spec.plans for spec in self.specs]
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
-        """The plans of a setting, had another accountant been asked for."""
+        """The plans of a setting by another accountant."""
         spec = self.specs[number]
         return plans_of(
             replace(spec, request=replace(spec.request, accountant=accountant)),
             self.federations[0].names,
-            _held(self.federations),
+            _unit_counts(self.federations),
             spec.policies,
             spec.method,
             spec.model.heavy,
@@ -101,15 +101,15 @@ def prepare_loaded(
     policies: tuple[Policy, ...] | None = None,
     of_federation: Sequence[str] | None = None,
 ) -> Prepared:
-    """Prepares what was asked for with data that are at hand.
+    """Prepares requests with data that are loaded.
 
     Args:
-      requests: what each setting asks for.
+      requests: one per setting.
       loaded: the data.
       custom_model: as for `run`.
-      reporter: told about progress.
-      tuning: what is tried besides.
-      policies: of the silos, if they are at hand; else the options say where to find them.
+      reporter: hears about progress.
+      tuning: what silos try besides, if anything.
+      policies: the silos' policies; by default they are found by the options.
       of_federation: the names of all silos, where the data are those of some of them.
     """
     method = get_method(requests[0].method)
@@ -130,7 +130,7 @@ def prepare_loaded(
     if settings[0].select_score == "error" and not get_task(first.task).of_classes:
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(requests, first)
-    metric = metric_for(first.task, requests[0].metric)  # refused, if it is not for the task
+    metric = metric_for(first.task, requests[0].metric)  # refuses one of another task
     own_values = [own_values_of(request, method, first.names) for request in requests]
     values = [options.values for options in settings]
     check_choice(values, method, model, own_values, of_federation or first.names)
@@ -205,10 +205,10 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
 
 
 def check_measurable(prepared: Prepared) -> None:
-    """Refuses a metric that no silo has: what a run costs would be paid for nothing.
+    """Refuses a metric that no silo can measure: the run would be paid for in vain.
 
-    Not for sites, which have promised to answer: to refuse would tell of their labels. Nor for a
-    metric with noise, which every silo releases.
+    Sites do not call it: they have promised to answer, and a refusal would reveal their labels. A
+    metric with noise is not refused, because every silo releases it.
     """
     metric = prepared.metric
     if prepared.specs[0].request.metric_share:
@@ -229,7 +229,7 @@ def _plans_of_all(
     tuning: Tuning | None,
     given: tuple[Policy, ...] | None,
 ) -> tuple[list[tuple[Policy, ...]], list[tuple[SiloPlan, ...]]]:
-    """Each setting's policies and plans; settings that differ in nothing private share them."""
+    """Policies and plans of each setting; settings with one budget share them."""
     federation = federations[0]
     budgets = [(one.request.epsilon, one.request.policies) for one in settings]
     distinct = list(dict.fromkeys(budgets))
@@ -244,7 +244,7 @@ def _plans_of_all(
         plans[budget] = plans_of(
             one,
             federation.names,
-            _held(federations),
+            _unit_counts(federations),
             own,
             method,
             model.heavy,
@@ -258,13 +258,13 @@ def _plans_of_all(
     return [policies[budget] for budget in budgets], [plans[budget] for budget in budgets]
 
 
-def _held(federations: Sequence[Federation]) -> list[int]:
-    """The training units of each silo in the seed in which it has most."""
+def _unit_counts(federations: Sequence[Federation]) -> list[int]:
+    """The largest number of training units of each silo over the seeds."""
     return np.max([federation.unit_counts for federation in federations], axis=0).tolist()
 
 
 def _expected(federations: Sequence[Federation]) -> list[ExpectedCounts | None]:
-    """What may be told of these numbers: the same in every seed."""
+    """The public counts of each silo, the same in every seed; None where counts are exact."""
     return [silo.expected for silo in federations[0].silos]
 
 
@@ -280,7 +280,7 @@ def plans_of(
     unproven: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[SiloPlan, ...]:
-    """The plan of each silo: needs no record, only how many there are."""
+    """The plan of each silo, from record counts alone."""
     request = options.request
     evaluated = (
         evaluated_rounds(options.rounds, options.evaluate_every) if request.metric_share else []
@@ -317,7 +317,7 @@ def plans_of(
 def policies_of(
     options: ResolvedOptions, silos: Sequence[str], by_subject: bool
 ) -> tuple[Policy, ...]:
-    """The policy of each silo: of its file, else of the options; never looser than either."""
+    """The policy of each silo, from its file or else from options; never looser than either."""
     request = options.request
     given = {name: options.values[name] for name in tagged("policy")}
     given["subject"] = request.subject_column or ("subject" if by_subject else None)
@@ -338,20 +338,20 @@ def policies_of(
 
 
 def _stricter(silo: str, policy: Policy, request: RunRequest) -> Policy:
-    """The silo's own policy, held to what was asked for all silos beside it.
+    """The silo's own policy, made as strict as the options for all silos.
 
-    Of a bound the smaller holds. Of words neither is stricter whatever the other: they must agree.
+    For numbers the smaller one holds. Words cannot be compared: they must agree.
     """
     tighter = {}
     for name in tagged("policy"):
-        wanted, own = getattr(request, name), getattr(policy, name)
-        if wanted is None:
+        requested, own = getattr(request, name), getattr(policy, name)
+        if requested is None:
             continue
         if OPTIONS[name].kind is float:
-            tighter[name] = min(wanted, own)
-        elif wanted not in (OPTIONS[name].default, own):
+            tighter[name] = min(requested, own)
+        elif requested not in (OPTIONS[name].default, own):
             raise SilodpError(
-                f"Silo {silo!r}: its policy has {name} {own!r}, but {flag(name)} is {wanted!r}: "
+                f"Silo {silo!r}: its policy has {name} {own!r}, but {flag(name)} is {requested!r}: "
                 f"leave out {flag(name)}, or let the silo change its policy."
             )
     return replace(policy, **tighter, silo=silo)
@@ -391,9 +391,9 @@ def check_unit(silo: str, policy: Policy, request: RunRequest, federation: Feder
 
 
 def person_guarantee(plans: Sequence[SiloPlan], most: int) -> dict[str, float] | None:
-    """What adds up for somebody who is in up to `most` of the silos; None if not asked for.
+    """The guarantee for a person with data in up to `most` silos; None if `most` is 1.
 
-    By record it is for somebody with one record in each of them.
+    Where records are protected, it holds for somebody with one record in each of them.
     """
     if most == 1:
         return None

@@ -1,4 +1,4 @@
-"""From options by name to requests. An option that would do nothing is refused, not passed over."""
+"""From options by name to requests; refuses an option that would do nothing."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from silodp.methods import METHOD_OPTIONS, METHODS, MethodEntry, get_method
 from silodp.methods.server import SERVER_LR
 from silodp.runs.method_choice import schedule_of
 
-# Whether a method makes selections does not depend on how many rounds there are, if there are some.
+# Whether a method makes selections does not depend on the number of rounds: any number will do.
 _ROUNDS = 100
 
 
@@ -27,7 +27,7 @@ def requests_of(
     """The request of each setting: lists among the options that may be swept span a grid.
 
     Args:
-      options: what was asked for, by name.
+      options: values by name.
       uses: options that the caller makes use of, whatever a run would do with them.
       own_data: whether records were given from Python.
       own_model: whether a model was.
@@ -49,8 +49,8 @@ def requests_of(
         if name not in OPTIONS:
             raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, OPTIONS)}.")
     requests = [RunRequest(**options, **point) for point in points]
-    looked_at = [name for name in given if name not in uses]
-    for name in looked_at:
+    checked = [name for name in given if name not in uses]
+    for name in checked:
         if own_data and name in ("data", *DATA_OPTIONS) and name != "subject_column":
             raise SilodpError(
                 f"{flag(name)} says how data are loaded, but records were given from Python: leave "
@@ -61,17 +61,17 @@ def requests_of(
                 "--model names a model, but another was given from Python: leave it out."
             )
     for request in requests:
-        for reason in without_effect(vars(request), looked_at).values():
+        for reason in without_effect(vars(request), checked).values():
             raise SilodpError(reason)
     return requests
 
 
 def without_effect(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Those of the named options that do nothing beside the others, each with a sentence.
+    """The named options that do nothing together with the others, each with the reason.
 
     Args:
       values: options by name; those that are left out have their defaults.
-      names: of the options to look at.
+      names: the options to check.
     """
     values = {name: option.default for name, option in OPTIONS.items()} | dict(values)
     method = get_method(values["method"])

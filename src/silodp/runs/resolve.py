@@ -1,4 +1,4 @@
-"""From what was asked for to what will be done: a request, and what its open options come to."""
+"""From a request, with options left open, to a spec with a value for each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -23,20 +23,20 @@ class ResolvedOptions:
     """A request with nothing left open that a run needs.
 
     Attributes:
-      request: what was asked for.
-      model_name: of a model of ours, or of the caller's own.
-      rounds: of communication.
+      request: the request.
+      model_name: the model's name.
+      rounds: the number of communication rounds.
       batch_size: expected records in a step.
       clip: largest norm of a record's gradient.
-      lr: of local training.
+      lr: learning rate of local training.
       delta: chance with which epsilon may fail, where no policy says otherwise.
       preprocess: how features are scaled.
-      small_silos: what is done with silos that have fewer records than a batch.
+      small_silos: the treatment of silos with fewer records than a batch.
       evaluate_every: rounds between evaluations.
-      select_score: what selections go by.
-      entropy: where noise comes from.
-      server_lr: of the server.
-      regulariser: where the pull goes.
+      select_score: the score that selections go by.
+      entropy: the source of noise.
+      server_lr: learning rate of the server's optimiser.
+      regulariser: how the pull towards the server's model works.
     """
 
     request: RunRequest
@@ -56,7 +56,7 @@ class ResolvedOptions:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """Every option by name: as resolved, or else as it was asked for."""
+        """Every option by name: as resolved, or else as in the request."""
         resolved = {field.name: getattr(self, field.name) for field in fields(ResolvedOptions)}
         resolved["model"] = self.model_name
         return {name: resolved.get(name, getattr(self.request, name)) for name in OPTIONS}
@@ -64,14 +64,14 @@ class ResolvedOptions:
 
 @dataclass(frozen=True)
 class RunSpec(ResolvedOptions):
-    """One setting of a run as it will be done.
+    """One setting of a run, with nothing left open.
 
     Attributes:
       method: how silos learn together.
-      model: what is trained.
-      metric: what is measured on test records.
-      policies: of each silo.
-      plans: of each silo.
+      model: the model that is trained.
+      metric: the metric on test records.
+      policies: one per silo.
+      plans: one per silo.
       own_values: the method's options that differ from silo to silo, by name.
     """
 
@@ -86,9 +86,9 @@ class RunSpec(ResolvedOptions):
 def resolve(
     request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
 ) -> ResolvedOptions:
-    """What the options come to, with what fits the data where they were left open."""
+    """Resolves a request: options left open get values that fit the data."""
     rounds = request.rounds or defaults.rounds
-    # Each evaluation that is released costs privacy: one will do, unless more are asked for.
+    # Each evaluation that is released costs privacy: one is enough, unless more are requested.
     usual = rounds if request.metric_share else max(1, rounds // 20)
     return ResolvedOptions(
         request=request,
@@ -109,7 +109,7 @@ def resolve(
 
 
 def spec_of(options: ResolvedOptions, **more: Any) -> RunSpec:
-    """The spec of a setting: its options, and what else a `RunSpec` holds."""
+    """The spec of a setting: its options, and the other fields of a `RunSpec`."""
     return RunSpec(
         **{field.name: getattr(options, field.name) for field in fields(options)}, **more
     )

@@ -1,4 +1,4 @@
-"""From what a user asks for to results: load, plan, charge, train, sum up.
+"""Runs from options to results: load, plan, charge, train, sum up.
 
 import silodp
 result = silodp.run(data="school", method="mrmtl", lam=1, epsilon=6, delta=1e-3, seeds=5)
@@ -64,7 +64,7 @@ def run(
       out: folder for `result.json`, and for a checkpoint while the run goes on.
       resume: go on from the folder's checkpoint, if there is one.
       overwrite: replace what is in the folder.
-      reporter: told about progress.
+      reporter: hears about progress.
       **options: see `RunRequest`. One that does nothing beside the others is refused.
 
     Examples:
@@ -75,7 +75,7 @@ def run(
     place = run_folder(out, resume, overwrite)
     if baselines and place is None:
         raise SilodpError("--baselines needs a folder to write to: give --out.")
-    # What would be refused is refused before any baseline is trained.
+    # Refuses wrong options before any baseline is trained.
     if len(_requests(options, federation, custom_model)) > 1:
         raise SilodpError("A run is of one setting: give single values, or use silodp.sweep.")
     if baselines and place is not None:
@@ -87,7 +87,7 @@ def run(
         if place is not None:
             if not baselines:  # those of another run would be taken for this one's
                 forget_baselines(place.folder)
-            # In this order: whenever the process is killed, the work is in one of the two.
+            # Before the checkpoint is cleared: a killed process leaves the one or the other.
             result.write(place.folder)
     training.close()
     return result
@@ -104,7 +104,7 @@ def sweep(
     reporter: Reporter | None = None,
     **options: Unpack[SweepArguments],
 ) -> list[Result]:
-    """As `run`, with lists for some options (lam, lr, epsilon...; `SweepArguments`): the grid.
+    """Runs a grid: some options (lam, lr, epsilon...; `SweepArguments`) may be lists.
 
     All of it is trained in as few compiled programs as memory allows. Returns one result for each
     point of the grid; of several lists, the one declared last moves fastest. A setting that
@@ -130,9 +130,9 @@ def plan(
     reporter: Reporter | None = None,
     **options: Unpack[SweepArguments],
 ) -> Prepared:
-    """What a run with these options would ask of each silo, and with how much noise.
+    """Plans a run: its queries to each silo, and their noise.
 
-    Trains nothing. With a ledger, refuses as the run would be refused. Arguments as for `run`.
+    Trains nothing. With a ledger, refuses a run that would be refused. Arguments as for `run`.
 
     Examples:
       >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
@@ -169,8 +169,8 @@ def _trained(
     requests = _requests(options, federation, custom_model)
     first = requests[0]
     about = {"data": first.data, "method": first.method, "settings": len(requests)}
-    with kept_progress(place and place.folder, reporter or Reporter(), about) as told:
-        watch = Watch(told)
+    with kept_progress(place and place.folder, reporter or Reporter(), about) as listener:
+        watch = Watch(listener)
         # An interrupted run is charged already.
         if federation is None and not (place and place.interrupted):
             refuse_early(first)
@@ -206,12 +206,12 @@ def train(
     keep_models: bool = False,
     programs: Programs | None = None,
 ) -> TrainingRun:
-    """Trains all that was prepared; who calls it closes the run once the results are kept."""
+    """Trains the prepared settings; the caller closes the run once results are kept."""
     check_measurable(prepared)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:
-        # Settings of a release have noise of their own: one noise at two scales can be taken off.
+        # Each setting of a release has its own noise: the same noise at two scales would cancel.
         return [
             Setting(
                 spec.lr,
@@ -227,7 +227,7 @@ def train(
 
 
 def job_of(prepared: Prepared) -> Job:
-    """What the engine is asked to do."""
+    """The engine's job: all that shapes the compiled program."""
     spec, federation = prepared.specs[0], prepared.federations[0]
     request = spec.request
     counts = federation.public_counts.astype(float)
@@ -250,7 +250,7 @@ def job_of(prepared: Prepared) -> Job:
 
 
 def metrics_of(prepared: Prepared, training: TrainingRun, number: int) -> np.ndarray:
-    """The metric of one setting [evaluations, seeds, silos], with noise if it was asked for."""
+    """The metric of one setting [evaluations, seeds, silos], noisy if `metric_share` is set."""
     exact = training.execution.metrics[:, :, number]
     spec = prepared.specs[number]
     request = spec.request

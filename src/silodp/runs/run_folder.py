@@ -10,7 +10,7 @@ from silodp.results.result import MODELS_FILE, RESULT_FILE
 
 
 def run_folder(out: Path | str | None, resume: bool, overwrite: bool) -> "RunFolder | None":
-    """The folder that a run is written to, if there is one."""
+    """The folder of a run; None without `out`, where `resume` and `overwrite` are refused."""
     if out is not None:
         return RunFolder(Path(out), resume, overwrite)
     for flag, given in (("--resume", resume), ("--overwrite", overwrite)):
@@ -33,7 +33,7 @@ class RunFolder(CheckpointFolder):
         super().__init__(folder, resume, overwrite)
 
     def open(self) -> None:
-        """The run starts: the folder is made, and what is to be overwritten goes."""
+        """Makes the folder, and removes what is to be overwritten."""
         super().open()
         if self.overwrite:
             for name in (RESULT_FILE, MODELS_FILE):

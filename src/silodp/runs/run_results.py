@@ -1,4 +1,4 @@
-"""From the metrics of a setting to its result: what was asked, what came out, what was promised."""
+"""From the metrics of a setting to its result: options, metrics and privacy statements."""
 
 import math
 from collections.abc import Sequence
@@ -42,14 +42,14 @@ def result_of(
     """The result of a setting.
 
     Args:
-      prepared: what was asked for.
-      federations: whose test records the metric is of, one a seed, as models were trained on them.
-      number: of the setting.
-      rounds: after which the metric was worked out.
+      prepared: the run's specs and data.
+      federations: the records that models were trained and tested on, one per seed.
+      number: the number of the setting.
+      rounds: the evaluated rounds.
       by_silo: the metric, [rounds, seeds, silos].
-      seconds: what took how long.
+      seconds: how long each part took, by name.
       models: the silos' own, if they are kept.
-      learned: what the method found out about the silos: arrays [seeds, ...], by name.
+      learned: what the method learned about the silos: arrays [seeds, ...], by name.
       noisy_metric: whether the metric has noise that was paid for.
     """
     spec, federation = prepared.specs[number], federations[0]
@@ -89,7 +89,7 @@ def result_of(
 
 
 def check_finite(result: Result) -> None:
-    """Refuses a result with a model that is of no use."""
+    """Refuses a result with a model that diverged."""
     for silo in result.per_silo:
         if silo["mean"] is not None and not math.isfinite(silo["mean"]):
             raise SilodpError(
@@ -102,9 +102,9 @@ def check_finite(result: Result) -> None:
 def where_measured(
     prepared: Prepared, federations: Sequence[Federation], noisy: bool
 ) -> np.ndarray:
-    """[seeds, silos]: which silos have the metric at all, by their test records.
+    """Which silos can measure the metric on their test records: [seeds, silos].
 
-    One with noise is released by every silo: to leave one out would tell of its records.
+    Every silo releases a metric with noise: to leave one out would reveal its records.
     """
     if noisy:
         return np.ones((len(federations), len(federations[0].silos)), bool)
@@ -116,20 +116,21 @@ def over_silos(
 ) -> np.ndarray:
     """The metric [..., seeds] over silos [..., seeds, silos], weighted by their test records.
 
-    Silos that have none [seeds, silos] are left out; NaN if no silo has it, or a model diverged.
+    Silos without it (`has_value` [seeds, silos]) are left out; NaN if none has it, or a model
+    diverged.
     """
-    # As far as they are public: these weights are part of what is shown.
+    # Public counts, because these weights are part of what is shown.
     counts = np.stack([one.public_test_counts for one in federations]) * has_value
     totals = counts.sum(axis=1, keepdims=True)
     weights = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
-    # A model that diverged is told of, be it measured or not.
+    # A model that diverged shows as NaN even where the metric cannot be measured.
     return (np.where(has_value | np.isnan(by_silo), by_silo, 0.0) * weights).sum(axis=-1)
 
 
 def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, Any]:
-    """Over the seeds in which the silo has the metric; None stands for those in which it has not.
+    """Summary over the seeds in which the silo has the metric; None stands for the others.
 
-    NaN is another thing: the metric of a model that diverged, whether it could be measured or not.
+    NaN is different: the metric of a model that diverged, whether it could be measured or not.
     """
     known = has_value | np.isnan(per_seed)
     if known.all():
@@ -143,22 +144,22 @@ def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, A
 
 
 def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:
-    """The means over seeds, and what they say in words, if they are such that we know how."""
+    """Means over seeds of what was learned, and a summary in words where there is one."""
     federation, spec = prepared.federations[0], prepared.specs[number]
     features = feature_names(federation.input_shape, federation.feature_names)
     budgets = [policy.epsilon for policy in spec.policies]
-    said = summed_up(learned, federation.names, budgets, features if spec.model.linear else None)
+    words = summed_up(learned, federation.names, budgets, features if spec.model.linear else None)
     if CHOSEN in learned:
-        said |= cluster_members(learned[CHOSEN], federation.names)
-        # Over seeds, a mean of labels would mean nothing.
+        words |= cluster_members(learned[CHOSEN], federation.names)
+        # A mean of labels over seeds would be meaningless.
         learned = {name: value for name, value in learned.items() if name != CHOSEN}
-    if said and len(federation.silos) > MOST_RELATED:
+    if words and len(federation.silos) > MOST_RELATED:
         learned = {name: value for name, value in learned.items() if name != "relations"}
-    return _over_seeds(learned) | said
+    return _over_seeds(learned) | words
 
 
 def _over_seeds(learned: Any) -> Any:
-    """A pytree of arrays [seeds, ...] as dictionaries and lists: the means, to 6 digits."""
+    """Means over seeds of arrays [seeds, ...], to 6 digits, as dictionaries and lists."""
     if isinstance(learned, np.ndarray):
         return _rounded(np.mean(learned, axis=0, dtype=np.float64).tolist())
     inside = tree_leaves_with_path(learned, is_leaf=lambda node: node is not learned)
@@ -175,7 +176,7 @@ def _rounded(values: Any) -> Any:
 
 
 def _described(prepared: Prepared, number: int) -> dict[str, Any]:
-    """The options as a result shows them: without those that say nothing."""
+    """The options that a result shows: all that are set."""
     spec = prepared.specs[number]
     shown = {name: value for name, value in spec.values.items() if value is not None}
     if lams := spec.own_values.get("lam"):  # the numbers: a file may change
@@ -191,7 +192,7 @@ def _shown(policy: Policy) -> bool:
 def _assumptions(
     request: RunRequest, federation: Federation, policies: Sequence[Policy]
 ) -> list[str]:
-    """What the privacy statement takes for granted, in words."""
+    """The assumptions of the privacy statement, in words."""
     assumed = []
     if any(policy.count_is_public for policy in policies):
         assumed.append(COUNTS_ARE_PUBLIC)

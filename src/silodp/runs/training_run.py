@@ -1,4 +1,4 @@
-"""One call of `run`, `sweep` or `tune`: charged before it starts, kept while it goes on, timed."""
+"""The training of `run`, `sweep` or `tune`: charged first, checkpointed and timed."""
 
 import contextlib
 import time
@@ -25,11 +25,11 @@ from silodp.runs.run_folder import RunFolder
 
 
 class Watch(Reporters):
-    """Passes events on; knows what took how long.
+    """Passes events on, and measures time.
 
     Attributes:
-      seconds: what took how long.
-      shown: what may be known of the run while it goes on, if its metric has no price.
+      seconds: how long each part took, by name.
+      shown: what may be shown of the run while it goes on, if its metric has no price.
     """
 
     def __init__(self, listener: Reporter, shown: Shown = EVERYTHING_SHOWN):
@@ -44,20 +44,20 @@ class Watch(Reporters):
         return time.perf_counter() - self._started
 
     def done(self, name: str) -> None:
-        """What was done since the start, or since what was done before, is called so."""
+        """Ends a part with that name, which began where the part before it ended."""
         self.seconds[name] = self.total - sum(self.seconds.values())
 
 
 class TrainingRun:
-    """What was trained, and what is to be closed once the results are kept.
+    """A finished training, and the session to close once the results are kept.
 
     Attributes:
-      seeds: of the runs.
-      settings: that were trained.
-      secret: what their noise came from, if not from the seeds.
-      federations: the records that they were trained on, one federation a seed.
-      execution: what came of them.
-      seconds: what took how long.
+      seeds: the seeds of the runs.
+      settings: the settings that were trained.
+      secret: the source of their noise, if not the seeds.
+      federations: the records that they were trained on, one federation per seed.
+      execution: models and metrics.
+      seconds: how long each part took, by name.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TrainingRun:
         keep_models: bool = False,
         programs: Programs | None = None,
     ):
-        """Trains; what settings are trained may depend on the secret that noise comes from."""
+        """Trains; `settings_of` gives the settings, which may depend on the noise's secret."""
         ledgers, self._place = ledgers_of(prepared), place
         watch.done("calibrate")
         watch.promised([plan.statement() for plan in prepared.plans[0]])
@@ -78,7 +78,7 @@ class TrainingRun:
         prepare_jax()
         spec, self.federations = prepared.specs[0], prepared.federations
         request, shown = spec.request, watch.shown
-        if request.metric_share:  # what is shown before it gets its noise would have no price
+        if request.metric_share:  # shown without its noise, the metric would not be paid for
             shown = shown._replace(metric=False)
         self.seeds = list(range(request.first_seed, request.first_seed + request.seeds))
         how = {"evaluate_every": spec.evaluate_every, "engine": request.engine}
@@ -88,17 +88,17 @@ class TrainingRun:
                 fingerprint(job, self.seeds, self.federations, settings_of(b""), **how)
             )
             if at is not None and at.charge and ledgers is None:
-                # Its rounds are answered once they are charged, and not if it was closed there.
+                # Its ledgers may have closed it, and without them nothing would charge its rounds.
                 raise SilodpError(
                     f"{place.folder} holds an interrupted run that is charged to ledgers (as "
-                    f"{at.charge!r}): resume it with the same --ledger, or start anew with "
+                    f"{at.charge!r}): resume it with the same --ledger, or start again with "
                     "--overwrite."
                 )
         names, rounds = self.federations[0].names, job.rounds
         self.session = RunSession(ledgers, names, rounds, at.charge if at else "")
         with self.closed_on_failure():
             if at:
-                # Rounds that are done again after an interruption are the same: no further release.
+                # Rounds repeated after an interruption are the same ones: no further release.
                 self.session.resume(at.secret, rounds if at.chunk else at.round)
             else:
                 if ledgers is not None:
@@ -133,13 +133,13 @@ class TrainingRun:
         self.seconds = watch.seconds | self.execution.seconds | {"total": watch.total}
 
     def closed_on_failure(self) -> AbstractContextManager[None]:
-        """What fails within closes the run, unless there is a checkpoint to go on from."""
+        """Closes the run if the block fails, unless there is a checkpoint to go on from."""
         place = self._place
         return self.session.closed_on_failure(lambda: place is not None and place.can_resume)
 
     def close(self) -> None:
-        """The results are where they belong: the ledgers are told, the checkpoint goes."""
-        with contextlib.suppress(RunClosedError):  # by somebody else, after its last block
+        """Closes the run in the ledgers and removes the checkpoint: the results are kept."""
+        with contextlib.suppress(RunClosedError):  # somebody closed it after its last block
             self.session.close(FINISHED)
         if self._place is not None:
             self._place.clear()

@@ -1,1 +1,1 @@
-"""The same methods across real sites: each keeps its records, policy and ledger to itself."""
+"""Federations of real sites, each of which keeps its records, policy and ledger to itself."""

@@ -25,12 +25,12 @@ from silodp.sites.proposal import Proposal
 def prepared_for(
     proposal: Proposal, federation: Federation, policy: Policy, **own: Any
 ) -> Prepared:
-    """What one site is asked, with its own records and its own policy.
+    """The proposal prepared for one site, with its own records and its own policy.
 
     Args:
       proposal: what is agreed on.
-      federation: of the site alone.
-      policy: its own.
+      federation: the site's records.
+      policy: the site's policy.
       **own: options of the run that are the site's own.
     """
     request = replace(proposal.options, epsilon=policy.epsilon, delta=policy.delta, **own)
@@ -51,19 +51,19 @@ def job_among(proposal: Proposal, prepared: Prepared) -> Job:
 
 
 def coordinators_job(proposal: Proposal) -> tuple[Job, Method]:
-    """The same, and its method, of what the schema alone says about records."""
+    """The job at the coordinator, and its method: from the schema, without a record."""
     made_up = example(proposal.schema)
     anyone = Policy(
         epsilon=float("inf"), delta=0.5, subject=proposal.schema.subject_column, silo="anyone"
     )
-    # There are but a few records, made up; nothing is trained with them.
+    # The few records are made up, and nothing is trained on them.
     prepared = prepared_for(proposal, made_up, anyone, small_silos="full-batch")
     job = job_among(proposal, prepared)
     return job, job.build(job.method.traced_values(prepared.specs[0].values))
 
 
 def first_key(proposal: Proposal) -> Array:
-    """What the first model comes from: public, and the same for all."""
+    """The key of the first model: public, and the same for all."""
     return jnp.asarray(run_key(proposal.seed, b""))
 
 
@@ -72,13 +72,13 @@ def first_states(proposal: Proposal, job: Job, method: Method) -> tuple[Any, Any
     return job.first_states(method, first_key(proposal), 0)
 
 
-def told_like(job: Job, method: Method) -> Any:
-    """What shape a broadcast has."""
+def broadcast_like(job: Job, method: Method) -> Any:
+    """Shapes and types of the method's broadcast, as a pytree."""
     key = jnp.zeros(2, jnp.uint32)
     return jax.eval_shape(lambda: method.broadcast(job.first_states(method, key, 0)[0]))
 
 
 def weights_of(counts: Sequence[float]) -> np.ndarray:
-    """Of the sites when merging; they sum to 1."""
+    """Weights of the sites' messages when they are merged; they sum to 1."""
     weights = np.asarray(counts, float)
     return weights / weights.sum()

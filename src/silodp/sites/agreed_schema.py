@@ -2,7 +2,7 @@
 
 Every feature is declared, and so is what the target may hold: nothing is left to be learned from
 records before training, so that epsilon covers everything. And there is a rule for every value that
-a record may hold, so that no record can make a site refuse, which would tell of it: what the schema
+a record may hold, so that no record can make a site refuse, which would reveal it: what the schema
 has no rule for counts as the middle of the bounds or as no level, and a row without a target (or
 subject) is left out.
 
@@ -37,7 +37,7 @@ KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
     *("other", "missing", "subject_column", "drop_missing"),
 )
-# So many that a part for testing leaves both classes for training.
+# Enough rows for both classes to be left for training beside a test part.
 _FEWEST_ROWS = 8
 
 
@@ -86,7 +86,7 @@ class AgreedSchema:
         return (*self.features, self.target, *subject)
 
     def to_plain(self) -> dict[str, Any]:
-        """As `agreed_schema` reads it, and as JSON or TOML can hold it: nothing is None."""
+        """The table that `agreed_schema` reads, as JSON or TOML can hold it: nothing is None."""
         plain: dict[str, Any] = {
             "target": self.target,
             "task": self.task,
@@ -94,7 +94,7 @@ class AgreedSchema:
             "levels": {column: list(levels) for column, levels in self.levels.items()},
             "drop_missing": self.drop_missing,
         }
-        # Only where there are some: what was agreed on without them keeps its digest.
+        # Left out where empty: schemas from before there were these keep their digest.
         if self.other:
             plain["other"] = dict(self.other)
         if self.missing:
@@ -153,7 +153,7 @@ def table_options(
     test_fraction: float = DEFAULT_TEST_FRACTION,
     id_column: str | None = None,
 ) -> DataOptions:
-    """What the code for tables is asked, so that nothing is taken from the records."""
+    """Options of a table with which nothing is learned from its records."""
     return DataOptions(
         preprocess="bounds",
         test_fraction=test_fraction,
@@ -174,7 +174,7 @@ def table_options(
 def example(schema: AgreedSchema) -> Federation:
     """A federation of one made-up silo, with the shapes and names that every site's has.
 
-    Its rows follow from the schema alone, so that they tell nothing about anyone.
+    Its rows follow from the schema alone, and are about nobody.
     """
     most = max(map(len, (*schema.levels.values(), schema.classes or ())), default=0)
     rows = range(max(_FEWEST_ROWS, most))
@@ -187,7 +187,7 @@ def example(schema: AgreedSchema) -> Federation:
     columns[schema.target] = in_turn(schema.classes or schema.target_range or ())
     if schema.subject_column is not None:
         columns[schema.subject_column] = [f"subject {row}" for row in rows]
-    # So few rows that coins might leave a part empty; nobody is in them, so any split will do.
+    # Coins might leave a part of so few rows empty; they are about nobody, so any split will do.
     options = replace(table_options(schema), split="paper")
     table = table_of_frames("example", {"example": pd.DataFrame(columns)}, options)
     return replace(split_and_scale(table, 0, options), uncovered=())
@@ -195,8 +195,8 @@ def example(schema: AgreedSchema) -> Federation:
 
 def _column(where: str, key: str, name: object) -> str:
     if not isinstance(name, str) or not name.strip():
-        told = "is missing" if name is None else f"is {name!r}"
-        raise SilodpError(f"{where}: {key} {told}: give the name of a column.")
+        problem = "is missing" if name is None else f"is {name!r}"
+        raise SilodpError(f"{where}: {key} {problem}: give the name of a column.")
     return name
 
 
@@ -204,8 +204,8 @@ def _task(where: str, task: object) -> TaskName:
     for known in TASKS:
         if task == known:
             return known
-    told = "is missing" if task is None else f"is {task!r}"
-    raise SilodpError(f"{where}: task {told}: choose {one_of(str(task), TASKS)}.")
+    problem = "is missing" if task is None else f"is {task!r}"
+    raise SilodpError(f"{where}: task {problem}: choose {one_of(str(task), TASKS)}.")
 
 
 def _check_section(where: str, key: str, section: object) -> None:
@@ -224,7 +224,7 @@ def _check_section(where: str, key: str, section: object) -> None:
 
 
 def _check_features(where: str, declared: Schema, target: str, subject: str | None) -> None:
-    """Each column is one thing, and at least one is a feature."""
+    """Refuses a column with two roles, and a schema without a feature."""
     for column in declared.missing:
         if column not in (*declared.bounds, *declared.levels):
             raise SilodpError(

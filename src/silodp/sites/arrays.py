@@ -1,6 +1,6 @@
-"""Pytrees as lists of arrays, as they go from one machine to another, and what is wrong with them.
+"""Pytrees as lists of arrays, as they travel between machines, and checks of what arrives.
 
-Whoever receives arrays knows what they must look like, and takes nothing else.
+The receiver knows shapes and types beforehand, and refuses all else.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from silodp.privacy.mechanisms.queries import PassNoise
 _MAY_BE_INFINITE = {
     field for field, value in zip(PassNoise._fields, UNDISCLOSED, strict=True) if np.isinf(value)
 }
-# Of a model; what is larger is no model that anybody trained.
+# The largest number in a model: training gives no larger one.
 _LARGEST = 2.0**60
-# What to do about a state on disk that is none of this version.
+# The remedy for a state on disk that another version wrote.
 OTHER_VERSION = "go on with the version of silodp that wrote it"
 
 
 def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
-    """The pytree again; `like` has its structure, shapes and types. Anything else is refused."""
+    """Makes a pytree of arrays; refuses any that do not have the shapes and types of `like`."""
     expected, structure = tree_leaves_with_path(like), jax.tree.structure(like)
     if len(arrays) != len(expected):
         raise SilodpError(f"there are {len(arrays)} arrays, not {len(expected)}")
@@ -37,7 +37,7 @@ def tree_of(arrays: Sequence[np.ndarray], like: Any) -> Any:
 
 
 def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
-    """The length of all that is a number of a model: not of what tells how noisy it is."""
+    """The Euclidean norm of a message's numbers, without those that say how noisy it is."""
     squares = [
         float(np.sum(np.square(array, dtype=np.float64)))
         for array, field in zip(arrays, _noise_fields(like), strict=True)
@@ -47,13 +47,13 @@ def norm_of(arrays: Sequence[np.ndarray], like: Any) -> float:
 
 
 def largest_noise(arrays: Sequence[np.ndarray], like: Any) -> float:
-    """The largest number that tells how noisy a model is, infinities left out; 0 without any."""
-    told = [a for a, field in zip(arrays, _noise_fields(like), strict=True) if field is not None]
-    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in told), default=0.0)
+    """The largest finite number that says how noisy a message is; 0 without any."""
+    noise = [a for a, field in zip(arrays, _noise_fields(like), strict=True) if field is not None]
+    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in noise), default=0.0)
 
 
 def _noise_fields(like: Any) -> list[str | None]:
-    """Of each leaf, which field of a `PassNoise` it is, whatever the method calls that; or None."""
+    """For each leaf the field of `PassNoise` that it is, or None."""
     nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, PassNoise))
     return [
         field

@@ -1,4 +1,4 @@
-"""What a site has said yes to: proposals, each as a file of its own in the site's folder."""
+"""The proposals that a site has consented to, each a file in the site's folder."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ CONSENTED = "consented"
 
 
 def consented(folder: Path) -> list[Proposal]:
-    """The proposals that the site has said yes to."""
+    """The proposals that the site has consented to."""
     return [
         read_proposal(path.read_text(encoding="utf-8"), str(path))
         for path in sorted((folder / CONSENTED).glob("*.json"))
@@ -17,5 +17,5 @@ def consented(folder: Path) -> list[Proposal]:
 
 
 def consent(folder: Path, proposal: Proposal) -> None:
-    """The site says yes."""
+    """Records that the site consents to the proposal."""
     write_file(folder / CONSENTED / f"{proposal.digest}.json", proposal.text)

@@ -1,7 +1,7 @@
-"""What the coordinator does: it asks sites round by round, checks what they send, and merges it.
+"""The coordinator: asks sites round by round, checks what they send, and merges it.
 
-No engine is known here: `next_request` says what to ask whom, `receive` takes the answers. Where
-the job stands is on disk after every round, so that it can be gone on with, by whatever process.
+It knows no transport: `next_request` says what to ask of whom, `receive` takes the replies. Where
+the job stands is on disk after every round, so that any process can resume it.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from silodp.base.values import plain
 from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.one_silo import message_like
 from silodp.sites.agreed_job import (
+    broadcast_like,
     coordinators_job,
     first_states,
-    told_like,
     weights_of,
 )
 from silodp.sites.arrays import OTHER_VERSION, largest_noise, norm_of, tree_of
@@ -37,18 +37,18 @@ from silodp.sites.state_file import load_state, save_state
 
 PROPOSAL_FILE, STATE = "proposal.json", "state"
 STATE_FILE, LEARNED_FILE = "state.npz", "learned.json"
-# A site whose messages were dropped so often in a row is not asked any more.
+# A site is left out after this number of dropped messages in a row.
 _MOST_DROPPED = 3
-# A message so many times longer than the others' is dropped.
+# A message is dropped if its norm is this many times the median.
 _FAR_LONGER = 1000.0
-# So is one that calls itself so noisy (a variance, at a clip of 1): kept in a state, what is larger
-# would make it infinite in the course of rounds, and then nobody's message could be merged.
+# A message is dropped if it says that its noise has a larger variance (at a clip of 1): in the
+# server's state it would grow to infinity over the rounds, and then no message could be merged.
 _MOST_NOISE = 1e12
 _log = logging.getLogger("silodp.coordinator")
 
 
 class QuorumError(SilodpError):
-    """Too few sites answer for the job to go on."""
+    """Raised where too few sites answer for the job to go on."""
 
 
 class Coordinator:
@@ -57,7 +57,7 @@ class Coordinator:
     Attributes:
       proposal: what is agreed on.
       targets: the sites that are asked next.
-      deadline: seconds that they are waited for.
+      deadline: seconds to wait for them.
     """
 
     def __init__(self, folder: Path, job: str):
@@ -65,13 +65,13 @@ class Coordinator:
         self.proposal = read_proposal(text, str(folder / PROPOSAL_FILE))
         if not is_job_of(job, self.proposal):
             raise SilodpError(
-                f"Job {job!r} is not one of the proposal in {folder}: submit it anew."
+                f"Job {job!r} is not one of the proposal in {folder}: submit it again."
             )
         self._name, self._folder = job, folder / STATE / job
         self._job, self._method = coordinators_job(self.proposal)
         self._server, silo = first_states(self.proposal, self._job, self._method)
-        self._told_like = told_like(self._job, self._method)
-        self._message_like = message_like(self._job, self._method, silo, self._told_like)
+        self._broadcast_like = broadcast_like(self._job, self._method)
+        self._message_like = message_like(self._job, self._method, silo, self._broadcast_like)
         self._merge = jax.jit(self._method.merge)
         self._broadcast = jax.jit(self._method.broadcast)
         self._about: dict[str, Any] = {
@@ -89,47 +89,47 @@ class Coordinator:
         self.targets = list(self.proposal.sites)
         self.deadline = self.proposal.rules.deadline
         self._status = dict.fromkeys(self.proposal.sites, "asked")
-        self._silent: list[str] = []  # that did not answer, and may do so when they are back
+        self._silent: list[str] = []  # sites that did not answer, and may when they are back
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
         self._last_message: dict[str, tuple[int, str]] = {}
-        self._asked_at = time.perf_counter()
+        self._sent_at = time.perf_counter()
 
     @property
     def rounds(self) -> int:
-        """Of the job."""
+        """The number of rounds of the job."""
         return self._job.rounds
 
     @property
     def round(self) -> int:
-        """That is asked for next, from 0."""
+        """The number of the next round, from 0."""
         return self._about["round"]
 
     @property
     def status(self) -> dict[str, str]:
-        """How it stands with each site, in words."""
+        """The status of each site, in words."""
         return dict(self._status)
 
     def next_request(self) -> Request | None:
-        """What to ask the targets; None when there is nothing more to ask."""
-        self._asked_at = time.perf_counter()
+        """The next request to the targets; None at the end of the job."""
+        self._sent_at = time.perf_counter()
         if self._phase == "join":
             return self._request("join", [])
-        told = flatten(self._broadcast(self._server))
+        broadcast = flatten(self._broadcast(self._server))
         if self._about["round"] < self.rounds:
             self._phase = "train"
-            return self._request("train", told)
+            return self._request("train", broadcast)
         waiting = [site for site in self.targets if site not in self._about["finished"]]
         if not waiting:
             self._write_learned()
             return None
         self._phase, self.targets = "finish", waiting
-        return self._request("finish", told)
+        return self._request("finish", broadcast)
 
     def _request(self, kind: Kind, arrays: list[np.ndarray]) -> Request:
         return Request(kind, self._name, self.proposal.text, self._about["round"], arrays)
 
     def receive(self, replies: Mapping[str, Reply]) -> None:
-        """Takes the answers of a request; what does not fit is dropped, and said in the log."""
+        """Takes the replies to a request; drops what does not fit, and logs it."""
         good = {}
         for site in list(self.targets):
             reply = replies.get(site)
@@ -137,7 +137,7 @@ class Coordinator:
                 self._silent.append(site)
                 self._leave_out(site, f"no answer within {self.deadline:g} s")
             elif not _is_plain(reply):
-                self._leave_out(site, "its answer is none that silodp gives")
+                self._leave_out(site, "its reply is not one that silodp gives")
             elif reply.status != "ok":
                 self._leave_out(site, f"refused: {_one_line(reply.reason)}")
             else:
@@ -176,11 +176,11 @@ class Coordinator:
             self._status[site] = "taking part"
         self._server = server
         self._about["round"] = number + 1
-        self._about["seconds"] += time.perf_counter() - self._asked_at
+        self._about["seconds"] += time.perf_counter() - self._sent_at
         self._save()
 
     def _merged(self, messages: Mapping[str, Any]) -> Any:
-        """The state after these messages; None if it is one that no site could go on with."""
+        """The server's state after these messages; None if no site could go on from it."""
         sites = self.proposal.sites
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._message_like)
         joined = jax.tree.map(
@@ -190,13 +190,13 @@ class Coordinator:
         weights = jnp.asarray(weights_of(counts), jnp.float32)
         server = jax.block_until_ready(self._merge(self._server, joined, weights))
         try:
-            tree_of(flatten(self._broadcast(server)), self._told_like)
+            tree_of(flatten(self._broadcast(server)), self._broadcast_like)
         except SilodpError:
             return None
         return server if _has_numbers(server) else None
 
     def _harmless(self, messages: Mapping[str, Any]) -> dict[str, Any]:
-        """Without the messages that spoil the merged state: alone, or all the others' too."""
+        """The messages without those that make the merged state unusable, alone or among others."""
 
         def spoils(site: str) -> bool:
             others = {other: m for other, m in messages.items() if other != site}
@@ -211,7 +211,7 @@ class Coordinator:
         return {site: m for site, m in messages.items() if site not in spoiling}
 
     def _checked(self, replies: Mapping[str, Reply], number: int) -> dict[str, Any]:
-        """The messages that can be merged, by site."""
+        """The messages that can be merged, by site; drops the others."""
         limit = self.proposal.rules.largest_norm
         most_noise = _MOST_NOISE * max(1.0, float(self.proposal.training["clip"]) ** 2)
         messages, norms = {}, {}
@@ -219,7 +219,7 @@ class Coordinator:
             try:
                 message = self._message(site, reply, number)
                 if largest_noise(reply.arrays, self._message_like) > most_noise:
-                    raise SilodpError("it calls itself noisier than can be")
+                    raise SilodpError("the noise that it states is larger than any allowed")
                 messages[site] = message
                 norms[site] = norm_of(reply.arrays, self._message_like)
             except SilodpError as error:
@@ -232,8 +232,8 @@ class Coordinator:
         return messages
 
     def _message(self, site: str, reply: Reply, number: int) -> Any:
-        said = reply.about.get("round")
-        if type(said) is not int or said != number:
+        round_number = reply.about.get("round")
+        if type(round_number) is not int or round_number != number:
             raise SilodpError("it is of another round")
         message = tree_of(reply.arrays, self._message_like)
         if reply.arrays:
@@ -270,20 +270,20 @@ class Coordinator:
         quorum = self.proposal.rules.quorum
         if len(sites) < quorum:
             self._report()
-            said = "; ".join(
+            statuses = "; ".join(
                 f"{site}: {self._status[site]}" for site in self.proposal.sites if site not in sites
             )
             raise QuorumError(
                 f"{len(sites)} of {len(self.proposal.sites)} sites {what}, but the quorum is "
-                f"{quorum} ({said}): submit again when they are back."
+                f"{quorum} ({statuses}): submit again when they are back."
             )
 
     def _save(self) -> None:
         save_state(self._folder / STATE_FILE, self._about, {"server": flatten(self._server)})
 
     def _report(self) -> None:
-        """For whoever watches."""
-        told = {
+        """Writes where the job stands, for whoever follows it."""
+        progress = {
             "format": PROGRESS_FORMAT,
             "job": self._name,
             "method": self.proposal.training["method"],
@@ -296,24 +296,24 @@ class Coordinator:
             "silent": self._silent,
             "time": time.time(),
         }
-        write_file(self._folder / PROGRESS_FILE, json.dumps(told))
+        write_file(self._folder / PROGRESS_FILE, json.dumps(progress))
 
     def _write_learned(self) -> None:
-        """What the method found out about the sites, from what they sent."""
-        server = jax.tree.map(jnp.asarray, self._server)  # NumPy's, where it was read from a file
+        """Writes what the method learned about the sites, from their messages."""
+        server = jax.tree.map(jnp.asarray, self._server)  # NumPy arrays if read from a file
         learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(server))
         if learned:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
 
 
 def _has_numbers(server: Any) -> bool:
-    """Not NaN; but a state may hold infinities (the noise of who does not tell it)."""
+    """Whether no number is NaN. Infinities may be: the noise of a site that keeps it secret."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(server)]
     return not any(np.isnan(array).any() for array in arrays if array.dtype.kind == "f")
 
 
 def _is_plain(reply: Any) -> bool:
-    """Whether it is an answer at all, whatever it says."""
+    """Whether it is a reply with fields of the right types, whatever it says."""
     return (
         isinstance(reply, Reply)
         and isinstance(reply.status, str)
@@ -324,6 +324,6 @@ def _is_plain(reply: Any) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """Without what a terminal would obey."""
+    """The text as one line of printable characters: a terminal would obey others."""
     line = " ".join(text[:300].split())
     return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,7 +1,7 @@
-"""What a database answers to a site's query, through SQLAlchemy; nothing is written to it.
+"""Reads a site's records from a database, through SQLAlchemy; writes nothing to it.
 
-A password may stand in the url. It never stands in an error: neither do the url's own words, nor
-those of a driver as they are.
+The url may hold a password. No error shows it: none repeats the url, nor a driver's message
+as it is.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from silodp.base.errors import SilodpError
 from silodp.data.tables.files import checked_names
 
 _HIDDEN = "***"
-# What a url's options are called that hold something secret.
+# Parts of the names of url options whose values are secret.
 _SECRET = ("pass", "pwd", "secret", "token", "key")
 _LONGEST_REASON = 300
 _USUAL_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
@@ -29,10 +29,10 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
     floating point, in which two long numbers of patients can become one).
 
     Args:
-      site: whom errors name.
-      url: of the database, as SQLAlchemy writes it.
-      query: in the database's own language, one statement.
-      folder: what the path of an SQLite file is relative to.
+      site: the name in errors.
+      url: the database's, as SQLAlchemy writes it.
+      query: one statement in the database's own language.
+      folder: the folder that the path of an SQLite file is relative to.
     """
     where = f"Site {site!r}"
     sqlalchemy = _sqlalchemy(where)
@@ -54,13 +54,13 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
         reason = _reason(error, address)
         failed = getattr(error, "statement", None) is not None
         remedy = (
-            "mend the query"
+            "correct the query"
             if failed
             else "check the url, and that the database runs and can be reached from here"
         )
-        told = "the query fails" if failed else f"the database {shown} cannot be used"
+        problem = "the query fails" if failed else f"the database {shown} cannot be used"
         # Not from the error: its own words may hold the password.
-        raise SilodpError(f"{where}: {told} ({reason}): {remedy}.") from None
+        raise SilodpError(f"{where}: {problem} ({reason}): {remedy}.") from None
     finally:
         engine.dispose()
     if not selects:
@@ -74,7 +74,7 @@ def read_query(site: str, url: str, query: str, folder: Path) -> pd.DataFrame:
 
 
 def identity_of_database(site: str, url: str, folder: Path) -> str:
-    """Which database a url leads to, whoever asks it by which driver: no user, no password."""
+    """The database that a url leads to, whatever the user and the driver; without a password."""
     where = f"Site {site!r}"
     address = _address(where, _sqlalchemy(where), url, folder)
     backend = address.get_backend_name()
@@ -96,8 +96,8 @@ def _sqlalchemy(where: str) -> Any:
 
 
 def _address(where: str, sqlalchemy: Any, url: str, folder: Path) -> Any:
-    """The url in parts; what cannot be parted without doubt is refused without being repeated."""
-    # Part of a password with an @ would be taken for the host, and be shown as such.
+    """The url in parts; refuses an ambiguous one, without repeating it."""
+    # With an @ in a password, part of it would be taken for the host and shown.
     if url.count("@") > 1:
         raise SilodpError(
             f"{where}: the url of the database holds more than one @: write an @ in a password as "
@@ -152,7 +152,7 @@ def _engine(where: str, sqlalchemy: Any, address: Any, shown: str) -> Any:
 
 
 def _forbid_writing(connection: Any) -> None:
-    """By the database itself, where it can: a slip in a query then changes nothing."""
+    """Has the database forbid writing, where it can: a slip in a query then changes nothing."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("set transaction read only")
     elif connection.dialect.name == "sqlite":
@@ -160,7 +160,7 @@ def _forbid_writing(connection: Any) -> None:
 
 
 def _take_any_value(connection: Any) -> None:
-    """Drivers stop at a text or date that Python cannot hold, and so at what one record holds."""
+    """Has the driver return text or dates that Python cannot hold as text, instead of failing."""
     driver = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
         driver.text_factory = lambda content: content.decode("utf-8", "replace")
@@ -172,7 +172,7 @@ def _take_any_value(connection: Any) -> None:
 
 
 def _reason(error: Exception, address: Any) -> str:
-    """The driver's own words in one line, without anything secret."""
+    """The driver's message in one line, without secrets."""
     cause = getattr(error, "orig", None) or error
     words = " ".join(str(cause).split()) or type(cause).__name__
     options = address.query.items()
@@ -187,5 +187,5 @@ def _reason(error: Exception, address: Any) -> str:
 
 
 def _plain(value: object) -> object:
-    """A number that names someone is a word here, as it is in a file."""
+    """The value, a UUID as text: as a file would hold it."""
     return str(value) if isinstance(value, uuid.UUID) else value

@@ -1,4 +1,4 @@
-"""A federation on one machine, for trying out: every process, certificate and file is a real one.
+"""A federation on one machine, to try silodp out: processes, certificates and files are real.
 
 Made-up hospitals predict how many days a patient stays. They differ, each has a budget of its own,
 and none has many records.
@@ -79,7 +79,7 @@ def run_demo(
     say: Callable[[str], None],
     report: Callable[[dict[str, Any] | None, Sequence[str], str], None],
 ) -> list[dict[str, Any]]:
-    """Sets all up, trains, stops; returns a row for each site."""
+    """Sets a federation up, trains, stops it; returns a row for each site."""
     if out.exists() and any(out.iterdir()):
         raise SilodpError(f"{out} is there already: choose another --out.")
     names = NAMES[:sites]
@@ -108,7 +108,7 @@ def run_demo(
             job,
             made.proposal.sites,
             patience=60.0,
-            report=lambda told: report(told, made.proposal.sites, job),
+            report=lambda progress: report(progress, made.proposal.sites, job),
             say=say,
         )
         say("Stopping")
@@ -127,17 +127,17 @@ def run_demo(
 
 
 def _tested(result: Result) -> dict[str, Any]:
-    """What was measured at the site, under the metric's own name."""
+    """The site's metric, by its own name."""
     return {"metric": result.metric, result.metric: result.mean}
 
 
 def fed_text(sites: Sequence[str], port: int, rounds: int) -> str:
-    """What the made-up hospitals agree on."""
+    """The fed.toml of the made-up hospitals."""
     return _FED.format(sites=", ".join(f'"{name}"' for name in sites), port=port, rounds=rounds)
 
 
 def made_up_table(place: int, differ: float = 0.1) -> pd.DataFrame:
-    """A hospital's records: what makes for a long stay is alike, but not the same everywhere."""
+    """A hospital's records; the model behind the length of a stay differs a little from others'."""
     rng = np.random.default_rng(100 + place)
     number = int(rng.integers(*_RECORDS))
     age, severity = rng.uniform(18, 100, number), rng.uniform(0, 10, number)
@@ -165,7 +165,7 @@ def made_up_table(place: int, differ: float = 0.1) -> pd.DataFrame:
 
 
 def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, float]:
-    """What each site would have had by itself, with the same budget: a simulation, to compare."""
+    """The error of local training at each site with the same budget, by simulation."""
     errors = {}
     for name, folder in folders.items():
         site = read_site(folder)
@@ -191,7 +191,7 @@ def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, flo
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -2,7 +2,7 @@
 
 FEDERATION/
   fed.toml, proposal.json   what is agreed on
-  kits/NAME.zip             for each site, to be handed over by a safe way: it holds a key
+  kits/NAME.zip             for each site; it holds a key, so hand it over by a safe way
   server/, admin/           FLARE's workspaces of the coordinator
   state/                    where each job stands
 """
@@ -24,7 +24,7 @@ FED_FILE = "fed.toml"
 
 
 class SetUp(NamedTuple):
-    """A new federation."""
+    """A new federation: its folder, its proposal, and the kit of each site."""
 
     folder: Path
     proposal: Proposal
@@ -51,7 +51,7 @@ def set_up_federation(path: Path, folder: Path | None = None) -> SetUp:
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    # It names the folder, which is now where it stays.
+    # The server's settings name the folder, which is now in its final place.
     harden_server(folder / "server", (folder / "server-store").resolve())
     return SetUp(folder, proposal, [folder / kit.relative_to(aside) for kit in kits])
 
@@ -69,17 +69,18 @@ def proposal_of_federation(folder: Path) -> Proposal:
 
 
 def progress_of(folder: Path, job: str) -> dict[str, Any] | None:
-    """Where a job stands; None before its first answers."""
+    """The progress of a job; None before its first replies."""
     path = folder / STATE / job / PROGRESS_FILE
     return read_json(path, remedy="look again") if path.exists() else None
 
 
 def jobs_of(folder: Path) -> list[dict[str, Any]]:
-    """All jobs that were begun, in the order of their names."""
+    """The progress of all jobs that were begun, by name in alphabetical order."""
     names = sorted(path.parent.name for path in (folder / STATE).glob(f"*/{PROGRESS_FILE}"))
-    return [told for name in names if (told := progress_of(folder, name)) is not None]
+    jobs = [progress_of(folder, name) for name in names]
+    return [progress for progress in jobs if progress is not None]
 
 
-def is_finished(told: dict[str, Any] | None, sites: int) -> bool:
+def is_finished(progress: dict[str, Any] | None, sites: int) -> bool:
     """Whether every site has its model."""
-    return told is not None and len(told["finished"]) == sites
+    return progress is not None and len(progress["finished"]) == sites

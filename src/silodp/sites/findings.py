@@ -1,7 +1,7 @@
-"""What a person at a site should know about its records before consenting to a proposal.
+"""Findings about a site's records that a person should know before consenting to a proposal.
 
 Once consent is given, no record is refused any more: a coordinator would see that. So whatever
-is odd about the records is said here, to the site's own people. Nothing of it leaves the site.
+is odd about the records is reported here, to the site's own people. Nothing of it leaves the site.
 """
 
 from typing import NamedTuple
@@ -32,14 +32,14 @@ _LONGEST = 20  # letters of an example
 
 
 class Finding(NamedTuple):
-    """Rows with something odd.
+    """Rows with something odd in a column.
 
     Attributes:
-      column: where it is.
-      what: is odd, with examples.
-      rows: how many.
-      counts_as: what becomes of them.
-      remedy: what can be done about it.
+      column: its name.
+      what: the oddity, with examples.
+      rows: the number of such rows.
+      counts_as: the value that they count as.
+      remedy: what can be done about them.
     """
 
     column: str
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was found: how many rows there are, how many of them can be used, and what is odd."""
+    """The number of rows, the number of usable ones, and the findings."""
 
     rows: int
     usable: int
@@ -58,7 +58,7 @@ class Looked(NamedTuple):
 
 
 def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
-    """Looks through the site's records; refuses a table that cannot be meant.
+    """Looks through the site's records; refuses a table that must be the wrong one.
 
     That is one without rows, without a usable row, or with a column in which no row fits, though
     nothing was agreed on for such values.
@@ -146,7 +146,7 @@ def _of_category(
         ),
         (
             *("not among the levels", places == UNLISTED, column.unlisted),
-            "mend them, or agree on more levels or on one for all others (other)",
+            "correct them, or agree on more levels or on one for all others (other)",
         ),
     )
     return [
@@ -210,7 +210,7 @@ def _check_some(where: str, column: str, odd: np.ndarray, values: pd.Series, wan
 
 
 def _examples(values: pd.Series, odd: np.ndarray) -> str:
-    """Some of the odd values, for the site's own eyes."""
+    """Some of the odd values, in words; only the site sees them."""
     shown = dict.fromkeys(_shown(value) for value in values[odd] if not is_missing(value))
     return f" ({', '.join(list(shown)[:_EXAMPLES])})" if shown else ""
 

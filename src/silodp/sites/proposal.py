@@ -1,4 +1,4 @@
-"""What a consortium agrees on before anything is trained: a file, fed.toml, the same for all.
+"""The proposal that a federation agrees on before training: a file, fed.toml, the same for all.
 
     name = "Four hospitals"
     sites = ["north", "south", "east", "west"]
@@ -21,8 +21,8 @@
     levels = {ward = ["medical", "surgical"]}
 
     [rules]
-    deadline = 60                   # seconds that a site is waited for
-    quorum = 3                      # sites without which nothing is merged; else all of them
+    deadline = 60                   # seconds to wait for a site
+    quorum = 3                      # fewest sites to merge messages of; else all of them
 
 Budgets are not in it: each site has its own.
 """
@@ -49,7 +49,7 @@ from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 # The options of a run that all sites must have in common. Budgets, records and seeds are a site's
 # own, and sampling is the one that is proven.
 TRAINING = tagged("agreed")
-# Named only where it is given: what was agreed on before there was a choice keeps its digest.
+# Left out where not given: proposals from before there was such an option keep their digest.
 _WHERE_GIVEN = ("metric",)
 _MOST_SITES = 1000
 _JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
@@ -61,12 +61,12 @@ def _is_positive(value: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How the coordinator goes about it.
+    """Rules for the coordinator.
 
     Attributes:
-      deadline: seconds that a site is waited for in a round.
-      quorum: answers without which a round is not merged.
-      largest_norm: of a site's message; a longer one is dropped.
+      deadline: seconds to wait for a site in a round.
+      quorum: the least number of replies with which a round is merged.
+      largest_norm: the largest norm of a site's message; a longer one is dropped.
     """
 
     deadline: float = declared("give a number above 0", 60.0, _is_positive)
@@ -76,15 +76,15 @@ class Rules:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is agreed on.
+    """What all sites agree on.
 
     Attributes:
-      name: of the federation.
-      sites: in the order in which messages are merged.
-      training: what `TRAINING` names, nothing left open.
-      schema: of the records.
-      rules: of the coordinator.
-      seed: of the first model, which is public.
+      name: the federation's.
+      sites: their names, in the order in which messages are merged.
+      training: the options that `TRAINING` names, nothing left open.
+      schema: the columns of the records.
+      rules: the coordinator's.
+      seed: the seed of the first model, which is public.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Proposal:
         object.__setattr__(self, "text", json.dumps(self.to_plain(), sort_keys=True))
 
     def to_plain(self) -> dict[str, Any]:
-        """In plain JSON."""
+        """The proposal in values that JSON holds."""
         return {
             "name": self.name,
             "sites": list(self.sites),
@@ -111,16 +111,16 @@ class Proposal:
 
     @property
     def digest(self) -> str:
-        """What tells it from any other."""
+        """The hash that identifies the proposal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def job(self, run: int = 1) -> str:
-        """The name of a run of it: the same every time, so that it can be gone on with."""
+        """The name of the n-th run of the proposal: always the same, so that it can be resumed."""
         return f"{self.digest[:16]}-{run}"
 
     @property
     def options(self) -> RunRequest:
-        """What it asks of a run."""
+        """The request for a run with these options."""
         return RunRequest(
             data=self.name,
             preprocess="bounds",
@@ -131,9 +131,9 @@ class Proposal:
 
 
 def is_job_of(name: Any, proposal: Proposal) -> bool:
-    """Whether that is the name of a run of the proposal: nothing else becomes a folder's name."""
-    given = isinstance(name, str) and _JOB.fullmatch(name)
-    return bool(given) and name.startswith(f"{proposal.digest[:16]}-")
+    """Whether the name is that of a run of the proposal: only such a name is made a folder."""
+    well_formed = isinstance(name, str) and _JOB.fullmatch(name)
+    return bool(well_formed) and name.startswith(f"{proposal.digest[:16]}-")
 
 
 def _are_different(names: tuple[str, ...]) -> bool:
@@ -142,7 +142,7 @@ def _are_different(names: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class _Document:
-    """A proposal as it is written; what its tables hold is checked one by one."""
+    """A proposal as it is written; the tables in it are checked one by one."""
 
     name: str = declared(
         "give the federation a name", fits=lambda name: 0 < len(name) <= 100 and name.isprintable()
@@ -158,14 +158,14 @@ class _Document:
 
 @dataclass(frozen=True)
 class _Server:
-    """Where the coordinator is found."""
+    """The address of the coordinator."""
 
     host: str = declared("give the coordinator's host name", "localhost", bool)
     port: int = declared("give a number from 1 to 65535", 8102, lambda port: 0 < port < 65536)
 
 
 class FederationFile(NamedTuple):
-    """What fed.toml says."""
+    """The content of fed.toml."""
 
     proposal: Proposal
     host: str
@@ -173,23 +173,23 @@ class FederationFile(NamedTuple):
 
 
 def read_federation(path: Path) -> FederationFile:
-    """Reads fed.toml; whatever is wrong with it is said here."""
+    """Reads fed.toml; refuses whatever is wrong with it."""
     document = read_toml(path)
     server = decode(_Server, document.pop("server", {}), f"{path}: [server]")
     return FederationFile(proposal_of(str(path), document), server.host, server.port)
 
 
 def read_proposal(text: str, where: str = "The proposal") -> Proposal:
-    """A proposal as it is sent; what is left open or unknown is refused."""
-    document = json_of(text, where, "get it anew from the coordinator")
+    """Reads a proposal that was sent; refuses one with anything open or unknown."""
+    document = json_of(text, where, "get it again from the coordinator")
     proposal = proposal_of(where, document)
     if proposal.to_plain() != document:
-        raise SilodpError(f"{where} leaves something open: get it anew from the coordinator.")
+        raise SilodpError(f"{where} leaves something open: get it again from the coordinator.")
     return proposal
 
 
 def proposal_of(where: str, document: Any) -> Proposal:
-    """A proposal from plain values, each of which is checked; what is left open is filled in."""
+    """Makes a proposal of plain values: checks each, and fills in what is left open."""
     given = decode(_Document, document, where)
     schema = agreed_schema(f"{where}: [schema]", given.schema)
     return Proposal(

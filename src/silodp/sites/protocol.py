@@ -1,6 +1,6 @@
-"""What a coordinator asks a site, and what a site answers: plain values, known to both.
+"""Requests of a coordinator and replies of a site: plain values, known to both.
 
-No word here or in an answer says anything about a record that was not paid for.
+A reply says nothing about a record that was not paid for.
 """
 
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ Status = Literal["ok", "refused"]
 
 @dataclass(frozen=True)
 class Request:
-    """What a site is asked.
+    """A request to a site.
 
     Attributes:
-      kind: to join a job; to train in a round; to use what came of it.
+      kind: join a job; train in a round; finish, with the last broadcast.
       job: its name. A site reserves what a job may take of its ledger when it joins, charges
         block by block what it answers, and answers no round of a job twice.
       proposal: what all have agreed on, as JSON; a site compares it with what it consented to.
-      round: from 0: that is asked for, of "train"; else where the job stands, so that a site can
+      round: counted from 0: the round to train, or else where the job stands, so that a site can
         refuse to join one that has no round left.
-      arrays: what every site is told: the leaves of the method's broadcast.
-      version: of silodp at the coordinator. What is reckoned here and there must be the same.
+      arrays: the leaves of the method's broadcast, the same for every site.
+      version: the version of silodp at the coordinator; a site with another one refuses.
     """
 
     kind: Kind
@@ -39,12 +39,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site answers. A refusal is an answer, not an error.
+    """A site's reply. A refusal is a reply, not an error.
 
     Attributes:
-      status: whether it did what it was asked.
-      reason: in words, why not.
-      about: plain JSON: what else may be told.
+      status: whether the site did what was requested.
+      reason: why not, in words.
+      about: plain JSON: what else the coordinator may know.
       arrays: the leaves of the method's message.
     """
 

@@ -1,7 +1,7 @@
-"""A site's own records: from a file or a database, as the agreed schema wants them.
+"""Reads a site's own records from a file or a database, by the agreed schema.
 
-What goes wrong here is said to the site's own people only; an error may name a value of a record,
-so no error of this file may leave the site as it is.
+An error from here may name a value of a record: it is for the site's own people, and may not
+leave the site as it is.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from silodp.sites.database import read_query
 
 @dataclass(frozen=True)
 class DataAtSite:
-    """Where a site's records are: a file, or what a database answers to a query.
+    """Where a site's records are: in a file, or in a database.
 
     Attributes:
-      folder: what a relative path (also that of an SQLite file) is relative to.
+      folder: the folder that a relative path (also of an SQLite file) is relative to.
       path: a CSV or Parquet file.
-      url: of the database, as SQLAlchemy writes it; not shown, since it may hold a password.
+      url: the database's, as SQLAlchemy writes it; not shown, since it may hold a password.
       url_env: the environment variable that holds the url instead, so that no file does.
-      query: that selects the records.
+      query: the query that selects the records.
     """
 
     folder: Path = field(default_factory=Path)
@@ -53,7 +53,7 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip():
             # The value is not repeated: it may be a password in the wrong place.
-            raise SilodpError(f"{where}: {key} is no text or is blank: write {key} in quotes.")
+            raise SilodpError(f"{where}: {key} is not text or is blank: write {key} in quotes.")
     databases = [key for key in ("url", "url_env") if key in table]
     if "path" in table and len(table) > 1:
         other = next(key for key in table if key != "path")
@@ -101,16 +101,16 @@ def load_records(
 
     Total: whatever the records hold, and however few there are, they are not refused, since a
     coordinator would see that. Each row by itself is encoded by the schema's rules or left out.
-    What a person should know about them, `look_at` says.
+    `findings.look_at` reports what a person should know about them.
 
     Args:
       site: its name.
       source: where the records are.
-      schema: what was agreed on; columns that it does not name are not looked at.
-      seed: of the split.
+      schema: the agreed columns; others are not looked at.
+      seed: the seed of the split.
       test_fraction: share of the records (or subjects) to keep for testing.
       id_column: the site's own name of the column that names a record for good, if it has one.
-      most: training records (or subjects) that may be used, where their number is secret.
+      most: the largest number of training records (or subjects) to use, where it is secret.
     """
     check_seed(seed)
     check_test_fraction(test_fraction)
@@ -128,9 +128,9 @@ class RecordsAtSite(NamedTuple):
     """A site's records as they are stored.
 
     Attributes:
-      place: what they are called in errors.
+      place: their name in errors.
       frame: the agreed columns, in the order of the features.
-      torn: rows that were left out; see `StoredTable`.
+      torn: the number of rows that were left out; see `StoredTable`.
     """
 
     place: str
@@ -141,9 +141,9 @@ class RecordsAtSite(NamedTuple):
 def read_records(
     site: str, source: DataAtSite, schema: AgreedSchema, id_column: str | None = None
 ) -> RecordsAtSite:
-    """The agreed columns; refuses only what is wrong with the table as a whole.
+    """Reads the agreed columns; refuses only what is wrong with the table as a whole.
 
-    The site's own column of names comes last, if it is none of them.
+    The site's own id column comes last, if it is none of them.
     """
     own = [] if id_column is None or id_column in schema.columns else [id_column]
     wanted = [*schema.columns, *own]
@@ -167,13 +167,13 @@ def read_records(
 
 
 def at_most(records: Records, most: int) -> Records:
-    """So many of the records (or subjects): those with the least hash of what they hold.
+    """At most `most` records (or subjects): those whose contents have the smallest hashes.
 
-    Which are left out must not hang on how the table is ordered. Of two tables that differ in one
-    record, what is left differs in one if both fit, and else in two: a record that comes in may
-    push another out. So epsilon is that of the plan only where `most` holds. That is for the site
-    to declare (records in its policy), and is looked at when a person consents. Here a record is
-    dropped rather than refused: a refusal would tell for certain that there are too many.
+    The choice must not depend on the order of the table. If two tables differ in one record, the
+    selections differ in one record if both tables fit, and else in two: a record that comes in may
+    push another out. So epsilon is that of the plan only where `most` holds. The site declares it
+    (records in its policy), and a person checks it when consenting. Records above it are dropped,
+    not refused: a refusal would tell for certain that there are too many.
     """
     if records.units <= most:
         return records
@@ -182,16 +182,16 @@ def at_most(records: Records, most: int) -> Records:
         for x, y in zip(records.x, records.y, strict=True)
     ]
     owner = np.arange(len(records)) if records.subject is None else records.subject
-    held: dict[int, list[bytes]] = {}
+    rows_of: dict[int, list[bytes]] = {}
     for number, row in zip(owner.tolist(), rows, strict=True):
-        held.setdefault(number, []).append(row)
-    ranks = {number: hashlib.sha256(b"".join(sorted(own))).digest() for number, own in held.items()}
-    kept = sorted(ranks, key=ranks.__getitem__)[:most]
-    return records.take(np.flatnonzero(np.isin(owner, kept)))
+        rows_of.setdefault(number, []).append(row)
+    hashes = {n: hashlib.sha256(b"".join(sorted(own))).digest() for n, own in rows_of.items()}
+    chosen = sorted(hashes, key=hashes.__getitem__)[:most]
+    return records.take(np.flatnonzero(np.isin(owner, chosen)))
 
 
 def _read(site: str, source: DataAtSite, wanted: Sequence[str]) -> tuple[str, StoredTable]:
-    """What the table is called in errors, and the table."""
+    """The table's name in errors, and the table."""
     if source.path is not None:
         path = source.folder / source.path
         try:
@@ -207,7 +207,7 @@ def _read(site: str, source: DataAtSite, wanted: Sequence[str]) -> tuple[str, St
 
 
 def url_of(site: str, source: DataAtSite) -> str:
-    """The url of a source that is a database, where it stands or from the environment."""
+    """The url of a database, from the site's file or from the environment variable."""
     if source.url is not None:
         return source.url
     name = source.url_env or ""
@@ -221,9 +221,9 @@ def url_of(site: str, source: DataAtSite) -> str:
 
 
 def _in_fixed_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows by their values: a database may answer in another order each time.
+    """The rows ordered by their values: a database may return another order each time.
 
-    Batches are drawn by the order, and a job that goes on must draw what it drew before.
+    Batches are drawn by position, and a resumed job must draw what it drew before.
     """
     keys = list(zip(*(map(_key, values_of(frame, column)) for column in frame), strict=True))
     return frame.iloc[sorted(range(len(keys)), key=keys.__getitem__)]

@@ -1,4 +1,4 @@
-"""The file in which a site says what it has and what it allows: site.toml, in the site's folder.
+"""site.toml, in a site's folder: where the site's records are, and what its policy allows.
 
 It belongs to the site and never leaves it:
 
@@ -10,8 +10,8 @@ It belongs to the site and never leaves it:
     # url_env = "NORTH_URL"         # or the environment variable that holds the url
     # query = "select * from visits"
     test_fraction = 0.2             # kept for testing, each record by a coin of its own
-    seed = 0                        # of these coins
-    # id_column = "visit"           # names a record for good: its coin goes by that
+    seed = 0                        # seed of these coins
+    # id_column = "visit"           # a name that a record keeps for good: its coin goes by that
 
     [policy]                        # as in a policy file; and:
     epsilon = 3
@@ -50,19 +50,19 @@ Keys = Literal["os", "test"]
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """What a site's own file says.
+    """The content of site.toml.
 
     Attributes:
-      folder: that holds the file.
+      folder: the folder of the file.
       site: the site's name.
       data: where its records are.
-      policy: what it allows to be spent, and on whose protection.
-      ledger: where it keeps account of what was spent.
+      policy: how much may be spent, and who is protected.
+      ledger: the folder of its ledgers.
       source: its own name for the records, which all federations on them are charged under; None
         where the ledger is that of this folder alone.
-      tell_noise: whether the scale of its noise may be told to the coordinator.
+      tell_noise: whether the coordinator may know the scale of its noise.
       test_fraction: share of its records that is kept for testing.
-      seed: of that split.
+      seed: the seed of that split.
       id_column: the column that names a record for good, if it has one; the split goes by it.
       keys: where the keys of its noise come from: the operating system, or (for tests only, since
         nothing is private then) `seed`.
@@ -82,12 +82,12 @@ class SiteConfig:
 
     @property
     def ledger_name(self) -> str:
-        """Whose ledger is charged: results have the site's name, whatever this is."""
+        """The name of the ledger that is charged; results have the site's name in any case."""
         return self.site if self.source is None else self.source
 
 
 def read_site(folder: str | PathLike[str]) -> SiteConfig:
-    """Reads the site.toml of a site's folder; an unknown key is refused, not passed over."""
+    """Reads the site.toml of a site's folder; refuses unknown keys."""
     path = Path(folder) / SITE_FILE
     return _config(path, read_toml(path, missing=_MISSING))
 
@@ -113,18 +113,18 @@ def write_site(
     folder.
 
     Args:
-      folder: made where it is not there.
+      folder: made if it does not exist.
       site: the site's name.
       data: where its records are.
-      policy: what it allows.
-      ledger: where it keeps account of what was spent.
+      policy: the site's policy.
+      ledger: the folder of its ledgers.
       source: its own name for the records, if their ledger is shared by federations.
-      tell_noise: whether the scale of its noise may be told to the coordinator.
+      tell_noise: whether the coordinator may know the scale of its noise.
       test_fraction: share of its records to keep for testing.
-      seed: of that split.
+      seed: the seed of that split.
       id_column: the column that names a record for good.
       keys: "test" draws noise from `seed`; nothing is private then.
-      overwrite: whether a file that is there may be replaced.
+      overwrite: whether an existing file may be replaced.
     """
     folder = Path(folder)
     path = folder / SITE_FILE
@@ -133,14 +133,14 @@ def write_site(
             f"{path}: the site {site!r} has a file already: edit it, or choose another folder."
         )
     lines = [
-        "# What this site has and what it allows. It stays here: nobody else reads it.",
+        "# This site's records and policy. The file stays here: nobody else reads it.",
         f"site = {_toml(site)}",
         *([f"keys = {_toml(keys)}  # for tests only: nothing is private"] if keys != "os" else []),
         "",
         "[data]",
         *_data_lines(data),
         f"test_fraction = {_toml(test_fraction)}  # share of the records that is kept for testing",
-        f"seed = {_toml(seed)}  # of that split",
+        f"seed = {_toml(seed)}  # seed of that split",
         *([] if id_column is None else [f"id_column = {_toml(id_column)}  # the split goes by it"]),
         "",
         "[policy]",
@@ -158,7 +158,7 @@ def write_site(
         content = text.encode("utf-8")
     except UnicodeEncodeError:
         raise SilodpError(
-            f"{path}: what site {site!r} gives is no text that can be written: check the names of "
+            f"{path}: what site {site!r} gives is text that cannot be written: check the names of "
             "its files."
         ) from None
     try:
@@ -179,7 +179,7 @@ _EXPLAINED = {
     "epsilon": "at most this is spent in one run",
     "delta": "chance with which that bound may fail",
     "lifetime_epsilon": "at most this over all runs together",
-    "lifetime_delta": "of the same",
+    "lifetime_delta": "chance with which that bound may fail",
     "lifetime_filter": "what decides whether a run fits it, for good: renyi or gaussian",
     "relation": "how neighbours differ: add-remove or replace-one",
     "subject": "the column of those who are protected, with all their records",
@@ -204,7 +204,7 @@ def _is_seed(value: int) -> bool:
 
 @dataclass(frozen=True)
 class _SiteFile:
-    """The file as it is written; what its tables hold is checked one by one."""
+    """The file as it is written; the tables in it are checked one by one."""
 
     site: str = declared('give the site\'s name, as in site = "north"', fits=_is_name)
     data: Mapping[str, Any] = declared("write [data] and its lines below", {})
@@ -217,7 +217,7 @@ class _SiteFile:
 
 @dataclass(frozen=True)
 class _Split:
-    """What [data] says beside where the records are."""
+    """The fields of [data] that say how records are split."""
 
     test_fraction: float = declared("give a share", DEFAULT_TEST_FRACTION, _is_share)
     seed: int = declared("give a whole number from 0", 0, _is_seed)
@@ -226,14 +226,14 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Rights:
-    """What [policy] says beside the policy."""
+    """The field of [policy] that is not part of a policy."""
 
     tell_noise: bool = declared("write true or false", True)
 
 
 @dataclass(frozen=True)
 class _LedgerTable:
-    """What [ledger] says."""
+    """The fields of [ledger]."""
 
     path: str = declared('give a folder, as in path = "ledger"', DEFAULT_LEDGER, str.strip)
     source: str | None = declared(
@@ -242,7 +242,7 @@ class _LedgerTable:
 
 
 def _config(path: Path, file: Mapping[str, Any]) -> SiteConfig:
-    """What a file says, each value checked where it can still be named."""
+    """Makes a `SiteConfig` of the file's values; errors name the place of each."""
     folder = path.parent
     for key, table in {**dict.fromkeys(FIELDS, "policy"), **dict.fromkeys(_DATA, "data")}.items():
         if key in file:
@@ -297,7 +297,7 @@ def _data_lines(data: DataAtSite) -> list[str]:
 
 
 def _lines_of_query(query: str) -> str:
-    """As it was written, line by line, where TOML can hold it so."""
+    """The query in TOML: line by line, as it was written, where TOML can hold it so."""
     plain = all(letter in "\n\t" or letter.isprintable() for letter in query)
     if "\n" in query and plain and "'''" not in query and not query.endswith("'"):
         return f"'''\n{query}'''"
@@ -314,7 +314,7 @@ def _policy_lines(policy: Policy) -> list[str]:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """The value in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,9 +1,9 @@
-"""A site's folder: made from its kit, and what is in it.
+"""A site's folder: made from its kit, and its status.
 
 SITE/
   site.toml       the site's own: data, policy, ledger
-  proposal.json   what the kit's coordinator proposes
-  consented/      what the site has said yes to
+  proposal.json   the coordinator's proposal, from the kit
+  consented/      proposals that the site has consented to
   kit/            certificates and FLARE's workspace
   state/          where each job stands
   results/        the site's own models, and how good they are
@@ -57,7 +57,7 @@ def set_up(
       folder: to make; else it is beside the kit, named after the site.
       data: where the site's records are.
       policy: what the site allows.
-      tell_noise: whether the scale of its noise may be told.
+      tell_noise: whether the coordinator may know the scale of its noise.
       test_fraction: share of its records to keep for testing.
       id_column: the column that names a record for good.
       claim: the source that the records are; else the ledger is in the site's folder, and knows
@@ -73,7 +73,7 @@ def set_up(
         (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
         if site not in proposal_at(aside, None).sites:
             raise SilodpError(
-                f"{kit} is that of {site!r}, which is not in its proposal: get the kit anew."
+                f"{kit} is that of {site!r}, which is not in its proposal: get the kit again."
             )
         write_site(
             aside,
@@ -107,7 +107,7 @@ def proposal_at(folder: Path, path: Path | None) -> Proposal:
 
 
 def site_status(folder: Path) -> dict[str, Any]:
-    """Whether it runs, where its jobs stand, what is spent: for the site alone."""
+    """Whether the site runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
     runs: dict[str, Run] = {}
     if exists(config.ledger, config.ledger_name):
@@ -126,11 +126,11 @@ def site_status(folder: Path) -> dict[str, Any]:
 
 
 def _with_charge(job: dict[str, Any], runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Where a job stands at the site, and what the ledger says of it.
+    """The progress of a job at the site, with what the ledger says about it.
 
-    `answered` is the number of rounds that the site took part in, `charged` of those that it paid
-    for (None where nothing is private, hence nothing is charged), `closed` why nothing of it can
-    be answered any more.
+    `answered` is the number of rounds that the site took part in, `charged` the number that it paid
+    for (None where nothing is private, hence nothing is charged), `closed` the reason why no round
+    can be answered any more.
     """
     run = runs.get(job.get("job", ""))
     closed = None if run is None else run.closed
@@ -148,34 +148,34 @@ def _with_charge(job: dict[str, Any], runs: Mapping[str, Run]) -> dict[str, Any]
 
 
 def standing(config: SiteConfig) -> dict[str, Any]:
-    """What the site's ledger has `spent` so far, and the `lifetime` that holds.
+    """The epsilon `spent` in the site's ledger, and the `lifetime` that is in force.
 
-    Of a source, that is the stricter of the site's policy and of what its ledger holds. Shares are
-    of the ledger's lifetime, as `account.standing` has them.
+    With a source, the lifetime is the stricter of the site's policy and the ledger's own. Shares
+    are shares of the ledger's lifetime, as in `account.standing`.
     """
     epsilon, delta = config.policy.lifetime
-    told: dict[str, Any] = {}
+    account: dict[str, Any] = {}
     if exists(config.ledger, config.ledger_name):
-        told = remaining(config.ledger, config.ledger_name)
-        if config.source is not None and told["lifetime_epsilon"] is not None:
-            epsilon = min(epsilon, told["lifetime_epsilon"])
-            delta = min(delta, told["lifetime_delta"])
+        account = remaining(config.ledger, config.ledger_name)
+        if config.source is not None and account["lifetime_epsilon"] is not None:
+            epsilon = min(epsilon, account["lifetime_epsilon"])
+            delta = min(delta, account["lifetime_delta"])
     shares = ("spent_share", "reserved_share", "given_back_share")
-    left = told.get("left_share")
+    left = account.get("left_share")
     return {
-        "spent": told.get("spent_epsilon", 0.0),
+        "spent": account.get("spent_epsilon", 0.0),
         "lifetime": epsilon,
         "lifetime_delta": delta,
-        **{name: told.get(name, 0.0) for name in shares},
+        **{name: account.get(name, 0.0) for name in shares},
         "left_share": 1.0 if left is None else left,
-        "same_again": told.get("same_again"),
-        "open_runs": told.get("open_runs", []),
-        "given_to": told.get("given_to"),
+        "same_again": account.get("same_again"),
+        "open_runs": account.get("open_runs", []),
+        "given_to": account.get("given_to"),
     }
 
 
 def site_models(folder: Path) -> list[dict[str, Any]]:
-    """The site's own models, and how good each is on its own test records."""
+    """The site's own models, each with its metric on the site's test records."""
     read_site(folder)  # another folder is refused
     found = []
     for path in sorted((folder / RESULTS).glob(f"*/{RESULT_FILE}")):

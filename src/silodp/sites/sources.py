@@ -7,8 +7,9 @@ database each name stands for, so that a second federation on the same source fi
 
     {"format": 1, "sources": {"visits": ["file:/data/visits.csv"]}}
 
-A source may be known by several identities (moved, exported again). What cannot be told from paths
-and addresses (a copy elsewhere, a view) is asked: to share a ledger is always safe.
+A source may have several identities (moved, exported again). Where paths and addresses do not
+show that two are one source (a copy elsewhere, a view), a person is asked: to share a ledger is
+always safe.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ SOURCES_FILE = "sources.json"
 _LOCK = ".sources.lock"
 FORMAT = 1
 _REMEDY = (
-    "put back a sound copy; it is not made anew, because a source that it names would get a second "
-    "ledger"
+    "put back an intact copy; it is not made again, because a source that it names would get a "
+    "second ledger"
 )
 
 
@@ -41,11 +42,11 @@ class Claim(NamedTuple):
     """A source that a site has a name for.
 
     Attributes:
-      directory: of the ledgers.
-      name: of the source, hence of its ledger.
+      directory: the folder of the ledgers.
+      name: the name of the source, hence of its ledger.
       identity: the file or database that it stands for now.
-      apart_from: names under which the same file or database is known, which a person has said to
-        be other sources.
+      apart_from: names under which the same file or database is known, and which are other sources
+        according to a person.
     """
 
     directory: Path
@@ -54,7 +55,7 @@ class Claim(NamedTuple):
     apart_from: tuple[str, ...] = ()
 
     def make(self) -> None:
-        """Writes it down, unless another process has meanwhile given it another name."""
+        """Records the claim; refuses if another process has meanwhile given it another name."""
         with _locked(self.directory):
             sources = known_sources(self.directory)
             _check_apart(self, sources)
@@ -67,7 +68,7 @@ class Claim(NamedTuple):
 
 
 def ledgers_dir() -> Path:
-    """Where a site's ledgers are kept, which need not exist yet.
+    """The folder of a site's ledgers, which need not exist yet.
 
     It is `$SILODP_LEDGERS`, else `$XDG_DATA_HOME/silodp/ledgers`, else
     `~/.local/share/silodp/ledgers`.
@@ -81,7 +82,7 @@ def ledgers_dir() -> Path:
 def identity_of(site: str, data: DataAtSite) -> str:
     """The file or database that the records are in; without users and passwords.
 
-    Not which rows or columns: a ledger that is shared too widely only spends too much.
+    It does not say which rows or columns: a ledger that is shared too widely only spends too much.
     """
     if data.path is not None:
         return f"file:{(data.folder / data.path).resolve()}"
@@ -89,12 +90,12 @@ def identity_of(site: str, data: DataAtSite) -> str:
 
 
 def suggested_name(data: DataAtSite, identity: str) -> str:
-    """What a source might be called: as its file or database is."""
+    """A name for a source: that of its file or database."""
     return as_file_name(data.path.stem if data.path is not None else Path(identity).stem)
 
 
 def known_sources(directory: Path) -> dict[str, list[str]]:
-    """The identities of each source that has a name there."""
+    """The identities of each source that is recorded in the folder, by name."""
     path = directory / SOURCES_FILE
     try:
         path.stat()
@@ -106,7 +107,7 @@ def known_sources(directory: Path) -> dict[str, list[str]]:
     try:
         sources = document["sources"]
         number = document["format"]
-        sound = all(isinstance(identity, str) for own in sources.values() for identity in own)
+        valid = all(isinstance(identity, str) for own in sources.values() for identity in own)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, type(error).__name__) from None
     if number != FORMAT:
@@ -114,13 +115,13 @@ def known_sources(directory: Path) -> dict[str, list[str]]:
             f"{path} has format {number!r}, but this silodp knows only {FORMAT}: use the version "
             "that wrote it."
         )
-    if not sound:
+    if not valid:
         raise _damaged(path, "an identity is not text")
     return sources
 
 
 def names_of(directory: Path, identity: str) -> list[str]:
-    """What the sources are called that this file or database is known as."""
+    """The names of the sources that this file or database is known as."""
     return [name for name, own in known_sources(directory).items() if identity in own]
 
 
@@ -130,7 +131,7 @@ def is_taken(directory: Path, name: str) -> bool:
 
 
 def claim_of(config: SiteConfig) -> Claim | None:
-    """What a site's file says; None without a source, where the ledger is the folder's own.
+    """The source that a site's file claims; None without one: the ledger is the folder's own.
 
     Refuses records that are known as another source: they would be charged to the wrong ledger.
     """
@@ -144,7 +145,7 @@ def claim_of(config: SiteConfig) -> Claim | None:
 
 
 def check_claimed(config: SiteConfig) -> None:
-    """Refuses records whose source was never agreed to at the site: before they are charged."""
+    """Refuses records whose source the site never agreed to, before they are charged."""
     claim = claim_of(config)
     if claim is not None and claim.name not in names_of(claim.directory, claim.identity):
         raise SilodpError(
@@ -168,7 +169,7 @@ def _check_apart(claim: Claim, sources: dict[str, list[str]]) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """No other process changes the sources meanwhile."""
+    """Keeps other processes from changing the sources meanwhile."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)

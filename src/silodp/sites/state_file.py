@@ -1,4 +1,4 @@
-"""Where a job stands, on disk: lists of arrays and a few plain values, whole or not at all."""
+"""The state of a job on disk: lists of arrays and a few plain values, whole or not at all."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from silodp.base.arrays import read_all_arrays, save_arrays
 from silodp.base.errors import SilodpError
 
 _STATE = "state"  # the name of the document in it
-_REMEDY = "put back a sound copy; the job cannot go on without it"
+_REMEDY = "put back an intact copy; the job cannot go on without it"
 
 
 def save_state(
@@ -25,13 +25,13 @@ def save_state(
 
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, list[np.ndarray]]] | None:
-    """What was saved; None if nothing was."""
+    """The saved state; None if there is none."""
     try:
         path.stat()
     except FileNotFoundError:
         return None
     except OSError:
-        pass  # what is wrong is said below
+        pass  # reading it below says what is wrong
     state, arrays = read_all_arrays(path, _REMEDY, _STATE)
     try:
         return state["about"], {

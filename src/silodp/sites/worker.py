@@ -1,8 +1,8 @@
-"""What a site does when asked: it checks, plans, charges, trains, keeps, and only then answers.
+"""A site's worker: checks a request, plans, charges, trains, keeps, and only then replies.
 
-No engine is known here: a request comes in, a reply goes out (see `protocol`). What is asked is
-compared with what the site consented to; the budget, the records, the noise and the metric stay
-here. A round that was answered is answered again in the same words: nothing is released twice with
+It knows no transport: a request comes in, a reply goes out (see `protocol`). A request is compared
+with the proposals that the site consented to; the budget, the records, the noise and the metric
+stay here. A round that was answered gets the same reply again: nothing is released twice with
 other noise.
 """
 
@@ -15,9 +15,10 @@ from typing import get_args
 from silodp.base.errors import SilodpError
 from silodp.base.version import own_version
 from silodp.sites.consents import consented
-from silodp.sites.job_at_site import JobAtSite, Refusal
+from silodp.sites.job_at_site import JobAtSite
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
 from silodp.sites.protocol import Kind, Reply, Request
+from silodp.sites.refusals import Refusal
 from silodp.sites.site_files import read_site
 
 _log = logging.getLogger("silodp.site")
@@ -35,7 +36,7 @@ class SiteWorker:
         self._one_at_a_time = threading.Lock()
 
     def answer(self, request: Request) -> Reply:
-        """Always an answer; what went wrong inside stays inside."""
+        """Replies in any case; what went wrong inside stays inside."""
         with self._one_at_a_time:
             try:
                 return self._answer(request)
@@ -43,15 +44,15 @@ class SiteWorker:
                 _log.warning("refused: %s", refusal)
                 return Reply("refused", str(refusal))
             except Exception as error:
-                # Where it failed, but not in its own words: they may hold what a record holds.
+                # The place of the error without its message, which may hold a record's values.
                 where = "".join(traceback.format_tb(error.__traceback__))
                 _log.error("%s at\n%s", type(error).__name__, where)
-                # What comes next goes by what is on the disk, whatever got there.
+                # The next request goes by what is on the disk, whatever got there.
                 self.close()
                 return Reply("refused", INTERNAL)
 
     def close(self) -> None:
-        """Another process may go on with the job."""
+        """Ends the work on the job: another process may go on with it."""
         if self._at_work is not None:
             self._at_work.close()
             self._at_work = None
@@ -63,9 +64,9 @@ class SiteWorker:
                 f"{own_version()!r}: have the same version at all sites"
             )
         if request.kind not in get_args(Kind):
-            raise Refusal("the request is of no kind that is known")
+            raise Refusal("the kind of the request is unknown")
         if type(request.round) is not int or request.round < 0:
-            raise Refusal("the round is no number")
+            raise Refusal("the round is not a whole number from 0")
         proposal = self._consented(request)
         job = self._at_work
         # A job's name has a part of the proposal's digest only, which two might have in common.
@@ -81,17 +82,17 @@ class SiteWorker:
         return job.finish(request.arrays)
 
     def _consented(self, request: Request) -> Proposal:
-        """The proposal, if this site has said yes to just that."""
+        """The proposal, if this site has consented to exactly that one."""
         try:
             proposal = read_proposal(request.proposal)
         except SilodpError as error:
             raise Refusal(str(error)) from None
         agreed = consented(self._folder)
         if proposal.digest not in {one.digest for one in agreed}:
-            # What is agreed on with others is not for everybody.
-            like = [one for one in agreed if one.name == proposal.name]
-            differs = f": {first_difference(like[0], proposal)}" if like else ""
-            raise Refusal(f"this site did not consent to this proposal{differs}")
+            # Proposals of other federations are not for this coordinator to know.
+            own = [one for one in agreed if one.name == proposal.name]
+            difference = f": {first_difference(own[0], proposal)}" if own else ""
+            raise Refusal(f"this site did not consent to this proposal{difference}")
         if not is_job_of(request.job, proposal):
             raise Refusal("the job is not one of this proposal")
         if self._config.site not in proposal.sites:

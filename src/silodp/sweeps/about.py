@@ -1,4 +1,4 @@
-"""What is known of a sweep's table besides its rows: `sweep.json`."""
+"""`sweep.json`: who trained the rows of a sweep's table, and on which data and files."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ABOUT_FILE = "sweep.json"
 
 
 def read_about(out: Path) -> dict[str, Any]:
-    """Sessions that added to the table, and the data; {} if nothing is known."""
+    """The content of `sweep.json`; {} if it cannot be read."""
     try:
         about = read_json(out / ABOUT_FILE, remedy="sweep again")
     except SilodpError:
@@ -28,10 +28,10 @@ def read_about(out: Path) -> dict[str, Any]:
 
 
 class About:
-    """What is told of a table while a session adds to it, so that a killed one counts as well."""
+    """Keeps `sweep.json` up to date while a session adds rows, so that a killed one counts too."""
 
     def __init__(self, sweep: Sweep, out: Path, has_runs: bool):
-        """Refuses a table with runs that were trained on other files than those there are now."""
+        """Refuses a table with runs that were trained on files that have changed since."""
         self._sweep, self._out = sweep, out
         before = read_about(out)
         self._sessions, self._data = before.get("sessions", []), before.get("data", {})
@@ -40,8 +40,8 @@ class About:
             check_unchanged(before.get("files", {}), self.files, out)
         self._began = time.perf_counter()
 
-    def tell(self, trained: int, data: dict[str, dict[str, int]]) -> None:
-        """So many runs this session has trained, on these data."""
+    def write(self, trained: int, data: dict[str, dict[str, int]]) -> None:
+        """Writes `sweep.json`: this session has trained that number of runs, on these data."""
         session = {
             "runs": trained,
             "seconds": time.perf_counter() - self._began,
@@ -56,7 +56,7 @@ class About:
             "note": TUNING_NOTE,
             "data": self._data | data,
             "files": self.files,
-            # One that did nothing is not worth telling, unless there is no other.
+            # A session that trained nothing is left out, unless it is the only one.
             "sessions": self._sessions + [session] * (trained > 0 or not self._sessions),
         }
         write_file(self._out / ABOUT_FILE, json.dumps(plain(about), indent=2) + "\n")

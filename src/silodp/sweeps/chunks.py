@@ -1,4 +1,4 @@
-"""Which runs are trained together: as many as one compiled program can take."""
+"""Chunks of a sweep: runs that are trained together in one compiled program."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,25 +15,25 @@ from silodp.sweeps.grid import Point
 
 
 class Chunk(NamedTuple):
-    """Points of one program, to be run with the same seeds: what is kept at once, or not at all."""
+    """Points of one program with the same seeds; their rows are added all at once or not at all."""
 
     points: tuple[Point, ...]
     seeds: range
 
     @property
     def title(self) -> str:
-        """What is trained, in a few words."""
+        """Method and data, for messages."""
         first = self.points[0].options
         return f"{first.method} on {first.data}"
 
     @property
     def runs(self) -> int:
-        """How many."""
+        """The number of runs."""
         return len(self.points) * len(self.seeds)
 
     @property
     def requests(self) -> list[RunRequest]:
-        """What each point asks for, with the chunk's own seeds."""
+        """The request of each point, with the chunk's own seeds."""
         return [
             replace(point.options, first_seed=self.seeds[0], seeds=len(self.seeds))
             for point in self.points
@@ -41,28 +41,28 @@ class Chunk(NamedTuple):
 
 
 def make_chunks(points: Iterable[Point], finished: set[tuple[str, int]]) -> list[Chunk]:
-    """All that is not finished yet, in chunks that do not depend on how much of it is.
+    """Chunks of all runs that are not finished yet.
 
-    So what is done after an interruption is what would have been done without one.
+    Chunks do not depend on what is finished: after an interruption, the same ones are trained.
     """
     by_program: dict[tuple, list[Point]] = {}
     for point in points:
         by_program.setdefault(_program(point.options), []).append(point)
     return [
         chunk
-        for same in by_program.values()
-        for block in _blocks(same, _number(same[0].options, len(same)))
+        for group in by_program.values()
+        for block in _blocks(group, _number(group[0].options, len(group)))
         for chunk in _unfinished(block, finished)
     ]
 
 
 def data_key(request: RunRequest) -> tuple:
-    """Settings that have this in common are trained on the same records."""
+    """A key that is equal for settings that are trained on the same records."""
     return (request.data, repr(data_options(request)), request.seeds, request.first_seed)
 
 
 def _program(request: RunRequest) -> tuple:
-    """What the settings of one compiled program have in common."""
+    """A key that is equal for settings of one compiled program."""
     fixed = tuple(
         repr(getattr(request, name))
         for name, option in OPTIONS.items()
@@ -73,33 +73,33 @@ def _program(request: RunRequest) -> tuple:
 
 
 def _number(request: RunRequest, settings: int) -> int:
-    """Of chunks: all of one size if that is possible, so that one program fits all of them."""
+    """The number of chunks: of one size if possible, so that one program fits all of them."""
     defaults = datasets.defaults_without_reading(request.data, data_options(request))
     if is_heavy(request.model or defaults.model):
-        # A run takes minutes: the sooner it is in the table the better. Two cores are kept busy.
+        # A run takes minutes: small chunks are in the table sooner; two runs keep two cores busy.
         return math.ceil(settings / (1 if request.seeds % 2 == 0 else 2))
     least = math.ceil(settings / MOST_SETTINGS)
     return next((n for n in range(least, 2 * least) if settings % n == 0), least)
 
 
 def _blocks(points: Sequence[Point], number: int) -> Iterator[Sequence[Point]]:
-    """Every so manieth point: each chunk spans all budgets, whose batches need other padding."""
+    """Blocks of every n-th point, so that each spans all budgets, which need different padding."""
     return (points[start::number] for start in range(number))
 
 
 def _unfinished(block: Sequence[Point], finished: set[tuple[str, int]]) -> Iterator[Chunk]:
-    """What is left of a block; points that lack the same seeds stay together."""
+    """Chunks of the unfinished runs of a block; points that lack the same seeds stay together."""
     missing: dict[tuple[int, ...], list[Point]] = {}
     for point in block:
         seeds = tuple(seed for seed in point.seeds if (point.run, seed) not in finished)
         missing.setdefault(seeds, []).append(point)
     for seeds, points in missing.items():
-        for in_a_row in _in_a_row(seeds):
-            yield Chunk(tuple(points), in_a_row)
+        for stretch in _stretches(seeds):
+            yield Chunk(tuple(points), stretch)
 
 
-def _in_a_row(seeds: Sequence[int]) -> Iterator[range]:
-    """0, 1, 2, 5, 6 -> 0..2 and 5..6."""
+def _stretches(seeds: Sequence[int]) -> Iterator[range]:
+    """Splits numbers into ranges: 0, 1, 2, 5, 6 -> 0..2 and 5..6."""
     for _, group in groupby(enumerate(seeds), lambda pair: pair[1] - pair[0]):
         numbers = [seed for _, seed in group]
         yield range(numbers[0], numbers[-1] + 1)

@@ -1,4 +1,4 @@
-"""From a sweep file to its points: each a run (over seeds), and none of them twice.
+"""From a sweep file to its points: each a run (over seeds), and each only once.
 
 A file holds options, each a value or a list of values, and any number of `[[grid]]` tables with
 more of them. Each grid, joined with the options above it, spans all combinations of its lists.
@@ -27,8 +27,8 @@ class Point(NamedTuple):
     """A setting, to be run over seeds.
 
     Attributes:
-      run: its name: the same options have the same name, in every sweep.
-      options: what is asked for; those that its method does not use are as if not given.
+      run: its name, which is the same for the same options in every sweep.
+      options: its request; options that its method does not use have their defaults.
     """
 
     run: str
@@ -36,16 +36,16 @@ class Point(NamedTuple):
 
     @property
     def seeds(self) -> range:
-        """That it is run with."""
+        """The seeds that it is run with."""
         return range(self.options.first_seed, self.options.first_seed + self.options.seeds)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep file asks for.
+    """The content of a sweep file.
 
     Attributes:
-      points: in the order of the file.
+      points: the settings, in the order of the file.
       columns: the options that the file names, `data` and `method` first.
       history: whether the table shows every evaluated round, or the last one alone.
     """
@@ -56,19 +56,19 @@ class Sweep:
 
     @property
     def runs(self) -> int:
-        """How many: points, each with its seeds."""
+        """The number of runs: points, each with its seeds."""
         return sum(len(point.seeds) for point in self.points)
 
 
 def read_sweep(path: Path) -> Sweep:
-    """The sweep of a TOML file."""
+    """Reads the sweep of a TOML file."""
     where = f"Sweep file {path}"
     content = read_toml(path, where, missing="give the path of one")
     return sweep_of(content, where, path.parent)
 
 
 def sweep_of(content: Mapping[str, Any], where: str, folder: Path) -> Sweep:
-    """The sweep of what such a file holds; `where` is said in errors, paths are from `folder`."""
+    """Makes a sweep of a file's content; `where` names it in errors, paths are from `folder`."""
     common = dict(content)
     grids, history = common.pop("grid", [{}]), common.pop("history", False)
     if not isinstance(grids, list) or not grids or not all(isinstance(g, dict) for g in grids):
@@ -132,7 +132,7 @@ def _point(options: dict[str, Any], where: str) -> Point:
 
 
 def _name(request: RunRequest) -> str:
-    # Options left at their defaults go unsaid: those that are added some day change no name.
+    # Options at their defaults are left out: a new option changes no name.
     values = {
         name: value
         for name, option in OPTIONS.items()

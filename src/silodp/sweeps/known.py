@@ -1,6 +1,6 @@
-"""Runs that tables of other sweeps hold already: they need not be trained again.
+"""Runs that tables of other sweeps hold already and that need not be trained again.
 
-The same options have the same name in every sweep, and a run gives the same numbers in each.
+A run with given options has one name in every sweep, and gives the same numbers in each.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def tables_below(folder: Path) -> list[Path]:
-    """The folders of sweeps in that folder, itself among them."""
+    """The folders with a sweep's table in that folder, itself included."""
     found = sorted(path.parent for path in folder.rglob(TABLE_FILE))
     if not found:
         raise SilodpError(
@@ -37,8 +37,8 @@ class Known(NamedTuple):
     """What other tables hold of a sweep.
 
     Attributes:
-      rows: of runs that it asks for.
-      data: what is told of the data that they were trained on.
+      rows: rows of its runs.
+      data: counts of silos and records of their data sets, by name.
     """
 
     rows: list[Row]
@@ -51,10 +51,10 @@ def known_runs(
     folders: Collection[Path],
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> Known:
-    """What the tables in these folders hold of the runs that are not finished.
+    """Unfinished runs of the sweep that the tables in these folders hold.
 
-    Tables made by other versions (of silodp, JAX...) are left alone, and so are those made of files
-    that have changed since; `files` has digests of what is in them now.
+    Tables made by other versions (of silodp, JAX...) are skipped, and so are those made from files
+    that have changed since; `files` has the digests of their content now.
     """
     wanted = {
         (point.run, seed): point
@@ -65,18 +65,18 @@ def known_runs(
     known = Known([], {})
     for folder in folders:
         about = read_about(folder)
-        if not wanted or not _of_now(about, sweep.history, files):
+        if not wanted or not _is_current(about, sweep.history, files):
             continue
         table = read_table(folder)
         table = select(table, table["run"].isin([run for run, _ in wanted]))
         table = table if sweep.history else at_last_round(table)
-        for key, same in table.groupby(["run", "seed"], sort=False):
+        for key, rows in table.groupby(["run", "seed"], sort=False):
             run, seed = key  # type: ignore[misc]
             if (point := wanted.get((run, seed))) is None:
                 continue
-            if (options := _options(point, sweep.columns, same)) is None:
+            if (options := _options(point, sweep.columns, rows)) is None:
                 continue
-            known.rows.extend(_rows(run, options, same))
+            known.rows.extend(_rows(run, options, rows))
             data = point.options.data
             if data in about.get("data", {}):
                 known.data[data] = about["data"][data]
@@ -84,33 +84,34 @@ def known_runs(
     return known
 
 
-def _of_now(about: dict[str, Any], history: bool, files: Mapping[str, str]) -> bool:
+def _is_current(about: dict[str, Any], history: bool, files: Mapping[str, str]) -> bool:
     sessions = about.get("sessions", [])
-    same = all(session.get("versions") == versions() for session in sessions)
+    same_versions = all(session.get("versions") == versions() for session in sessions)
     unchanged = all(about.get("files", {}).get(path) == digest for path, digest in files.items())
-    return bool(sessions) and same and unchanged and (about.get("history", False) or not history)
+    has_rounds = about.get("history", False) or not history
+    return bool(sessions) and same_versions and unchanged and has_rounds
 
 
-def _options(point: Point, columns: tuple[str, ...], same: "pd.DataFrame") -> dict[str, Any] | None:
-    """The options of a row, as training would tell them; None if the table does not."""
+def _options(point: Point, columns: tuple[str, ...], rows: "pd.DataFrame") -> dict[str, Any] | None:
+    """The options of a run as training would record them; None if the table lacks one."""
     has = get_method(point.options.method).option_names
     options = {}
     for name in columns:
         if name in METHOD_OPTIONS and name not in has:
             continue
         given = getattr(point.options, name)
-        if given is None and name not in same.columns:  # training may fill in a default
+        if given is None and name not in rows.columns:  # training may fill in a default
             return None
-        options[name] = _plain(same[name].iloc[0]) if given is None else given
+        options[name] = _plain(rows[name].iloc[0]) if given is None else given
     return options
 
 
-def _rows(run: str, options: dict[str, Any], same: "pd.DataFrame") -> Iterator[Row]:
-    for measured in zip(*(same[name] for name in MEASURED), strict=True):
+def _rows(run: str, options: dict[str, Any], rows: "pd.DataFrame") -> Iterator[Row]:
+    for measured in zip(*(rows[name] for name in MEASURED), strict=True):
         values = dict(zip(MEASURED, map(_plain, measured), strict=True))
         yield Row(run=run, options=options, **values)
 
 
 def _plain(value: Any) -> Any:
-    """As Python writes it: a table shows no types of NumPy."""
+    """The value as Python's own type: tables show no NumPy types."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""Files that options name: a run's name holds their paths, its numbers what is in them."""
+"""Files that options name: a run's name depends on their paths, its numbers on their content."""
 
 import hashlib
 from pathlib import Path
@@ -10,25 +10,25 @@ from silodp.sweeps.grid import Sweep
 
 
 def paths_of(options: RunRequest) -> dict[str, Path]:
-    """By the name of the option."""
+    """The paths that options name, by the name of the option."""
     values = {name: getattr(options, name) for name in tagged("named_file")}
     paths = {name: value for name, value in values.items() if isinstance(value, Path)}
     return paths if options.data in SOURCES else paths | {"data": Path(options.data)}
 
 
 def digests_of(sweep: Sweep) -> dict[str, str]:
-    """Of each file or folder that the sweep names, a digest of what is in it."""
+    """A digest of the content of each file or folder that the sweep names."""
     paths = {path for point in sweep.points for path in paths_of(point.options).values()}
     return {str(path): _digest(path) for path in sorted(paths) if path.exists()}
 
 
 def check_unchanged(before: dict[str, str], now: dict[str, str], table: Path) -> None:
-    """Refuses files that hold something else than when finished runs were trained."""
+    """Refuses files whose content has changed since finished runs were trained."""
     for path, digest in now.items():
         if before.get(path, digest) != digest:
             raise SilodpError(
                 f"{path} has changed since runs in {table} were trained: choose another --out, or "
-                "begin anew with --overwrite."
+                "start over with --overwrite."
             )
 
 

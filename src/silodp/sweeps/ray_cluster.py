@@ -1,4 +1,4 @@
-"""The chunks of a sweep on the workers of a Ray cluster; records are sent along with them."""
+"""Trains the chunks of a sweep on the workers of a Ray cluster, and sends records along."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,21 +19,21 @@ from silodp.sweeps.sent_files import Content, files_of, unpacked
 from silodp.sweeps.table import Row
 from silodp.sweeps.training import Loader, naming, train_chunk
 
-# A worker trains on one core; more chunks than there are workers wait in line, so that none idles.
+# A worker trains on one core; some chunks more than there are workers wait, so that none idles.
 CORES_OF_A_CHUNK = 1
 WAITING = 2
-# Workers are killed now and then, for their memory or with their machine; not again and again.
+# Workers die now and then, for their memory or with their machine; a chunk is tried this often.
 MOST_TRIES = 3
-# Now and then, while nothing is finished, it is made sure that the cluster is still there.
+# While nothing is finished, the cluster is checked after this time.
 SECONDS_BETWEEN_LOOKS = 5
 
 
 class _GoneError(SilodpError):
-    """The cluster is no more."""
+    """Raised where the cluster is gone."""
 
 
 class _Task(NamedTuple):
-    """A chunk that a worker is to train, what it needs, and how often that failed before."""
+    """A chunk for a worker, the records and files that it needs, and the number of failures."""
 
     chunk: Chunk
     records: Any
@@ -44,34 +44,34 @@ class _Task(NamedTuple):
 def train_on_ray(
     address: str, chunks: Sequence[Chunk], sweep: Sweep, loader: Loader, reporter: Reporter
 ) -> Iterator[tuple[Chunk, list[Row]]]:
-    """Each chunk with its rows, in the order in which the workers finish.
+    """Yields each chunk with its rows, in the order in which the workers finish.
 
-    Once a chunk is refused no more are sent; those at work are waited for, so that none is lost.
+    Once a chunk is refused no more are sent; those at work are awaited, so that none is lost.
     """
     if not chunks:
         return
     with connected(address) as connection:
         cluster = _Cluster(connection, sweep, loader, reporter)
-        waiting, refused = deque(_by_records(chunks)), None
-        while (waiting and refused is None) or cluster.at_work:
+        waiting, refusal = deque(_by_records(chunks)), None
+        while (waiting and refusal is None) or cluster.at_work:
             finished = None
             try:
-                while waiting and refused is None and cluster.has_room():
+                while waiting and refusal is None and cluster.has_room():
                     cluster.send(waiting.popleft())
                 reporter.stage(f"{cluster.at_work} chunks sent to {cluster.cores} cores of Ray")
                 finished = cluster.next_finished()
             except _GoneError:
                 raise
             except SilodpError as error:
-                refused = refused or error
+                refusal = refusal or error
             if finished is not None:
                 yield finished
-        if refused is not None:
-            raise refused
+        if refusal is not None:
+            raise refusal
 
 
 def _by_records(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Chunks of the same records follow each other: those are loaded and sent once."""
+    """Chunks in an order in which those of one data set are together: it is sent once."""
     keys = [data_key(chunk.requests[0]) for chunk in chunks]
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     order = sorted(range(len(chunks)), key=lambda place: first[keys[place]])
@@ -79,24 +79,24 @@ def _by_records(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 class _Cluster:
-    """What is sent to the workers, and what comes back."""
+    """Sends chunks to the workers, and collects their rows."""
 
     def __init__(self, connection: Connection, sweep: Sweep, loader: Loader, reporter: Reporter):
         self._connection, self._ray = connection, connection.ray
         self._sweep, self._loader, self._reporter = sweep, loader, reporter
-        # Tried again by us: Ray itself has no end of it where memory is short.
+        # We retry ourselves: Ray would retry without end where memory is short.
         self._train = self._ray.remote(num_cpus=CORES_OF_A_CHUNK, max_retries=0)(_train)
         self._key, self._records = (), None
         self._tasks: dict[Any, _Task] = {}
 
     @property
     def cores(self) -> int:
-        """Of the cluster as it is now: machines may come and go."""
+        """The number of cores of the cluster now: machines may come and go."""
         return int(self._ray.cluster_resources().get("CPU", 0))
 
     @property
     def at_work(self) -> int:
-        """Chunks that were sent and did not come back yet."""
+        """The number of chunks that were sent and did not come back yet."""
         return len(self._tasks)
 
     def has_room(self) -> bool:
@@ -104,7 +104,7 @@ class _Cluster:
         return self.at_work < WAITING + self.cores // CORES_OF_A_CHUNK
 
     def send(self, chunk: Chunk) -> None:
-        """Has a worker train it; records go ahead, unless they are those of the last chunk."""
+        """Sends a chunk to a worker, and its records unless they are those of the last chunk."""
         key = data_key(chunk.requests[0])
         with naming(chunk):
             if self._key != key:
@@ -132,7 +132,7 @@ class _Cluster:
         return task.chunk, rows
 
     def _first(self) -> Any:
-        """Of the tasks, as soon as one has ended."""
+        """Waits until a task has ended, and returns it."""
         while True:
             try:
                 ended, _ = self._ray.wait(list(self._tasks), timeout=SECONDS_BETWEEN_LOOKS)
@@ -144,7 +144,7 @@ class _Cluster:
 
     def _check_alive(self) -> None:
         if not self._connection.is_alive():
-            raise _gone("nobody listens")
+            raise _gone("nothing listens")
 
     def _start(self, task: _Task) -> None:
         how = (self._sweep.columns, self._sweep.history, versions())
@@ -168,9 +168,9 @@ def _train(
     history: bool,
     needed: dict[str, str],
 ) -> list[Row] | str:
-    """On a worker: the rows, or the sentence that says what is wrong."""
+    """Runs on a worker: returns the rows, or a sentence that says what is wrong."""
     for name, version in versions().items():
-        # Ray sees to Python itself.
+        # Ray itself checks the version of Python.
         if name not in ("python", "platform") and version != needed[name]:
             return (
                 f"a worker of the Ray cluster has {name} {version}, but {needed[name]} is needed: "
@@ -187,14 +187,14 @@ def _train(
 
 @cache
 def _programs() -> Programs:
-    """Of a worker: Ray gives each sweep workers of its own."""
+    """The compiled programs of a worker; Ray gives each sweep workers of its own."""
     return Programs()
 
 
-def _gone(said: str) -> _GoneError:
+def _gone(reason: str) -> _GoneError:
     return _GoneError(
-        f"The Ray cluster is gone ({said}): start it again, and the same command goes on; what is "
-        "finished is kept."
+        f"The Ray cluster is gone ({reason}): start it again, and the same command goes on; what "
+        "is finished is kept."
     )
 
 

@@ -1,4 +1,4 @@
-"""This process as a driver of a Ray cluster; one that is not there, or no more, is told in time."""
+"""Connects to a Ray cluster, and notices in time if it is not there or gone."""
 
 import logging
 import signal
@@ -19,20 +19,20 @@ from silodp.base.errors import SilodpError
 SECONDS_TO_ANSWER = 30
 _PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
 _SECONDS_TO_CONNECT = 5
-# A head that is started again is there again after so many looks, each some seconds apart.
+# A head that is restarted answers again within this number of checks, some seconds apart.
 _LOOKS = 4
 _THREAD_THAT_PRINTS = "ray_listen_error_messages"
 
 
 class Connection(NamedTuple):
-    """The module `ray`, connected, and where the cluster listens."""
+    """The module `ray`, connected, and the cluster's address."""
 
     ray: Any
     host: str
     port: int
 
     def is_alive(self) -> bool:
-        """Whether the cluster still listens: Ray itself waits, and then ends this process."""
+        """Whether the cluster still listens; Ray itself would wait, and then end this process."""
         for look in range(_LOOKS):
             if look:
                 time.sleep(_SECONDS_TO_CONNECT)
@@ -43,7 +43,7 @@ class Connection(NamedTuple):
 
 @contextmanager
 def connected(address: str) -> Iterator[Connection]:
-    """A connection to the cluster at that address."""
+    """Connects to the cluster at that address while the block runs."""
     if find_spec("ray") is None:
         raise SilodpError(
             "--ray needs Ray, which is not installed: pip install 'silodp[ray]' here and on every "
@@ -59,7 +59,7 @@ def connected(address: str) -> Iterator[Connection]:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, by version
         raise _no_answer(address, one_line(error)) from None
-    # Ray takes it for itself; whoever asked for it before shall have it.
+    # Ray sets a handler of its own: the one before is put back.
     if threading.current_thread() is threading.main_thread() and before is not None:
         signal.signal(signal.SIGTERM, before)
     try:
@@ -72,7 +72,7 @@ def connected(address: str) -> Iterator[Connection]:
 
 
 class _WithoutRay:
-    """Standard output without what Ray prints there of each worker that died: it is not ours."""
+    """Standard output without Ray's messages about workers that died."""
 
     def __init__(self, inner: TextIO):
         self._inner = inner
@@ -81,18 +81,18 @@ class _WithoutRay:
         return getattr(self._inner, name)
 
     def write(self, text: str) -> int:
-        """Writes it, unless it is Ray that does."""
+        """Writes the text, unless it comes from Ray's thread."""
         if threading.current_thread().name == _THREAD_THAT_PRINTS:
             return len(text)
         return self._inner.write(text)
 
     def flush(self) -> None:
-        """Passed on."""
+        """Flushes the inner stream."""
         self._inner.flush()
 
 
 def _check_answers(address: str) -> None:
-    """Refuses an address where there is no cluster, in time and without Ray's own messages."""
+    """Refuses an address without a cluster, in time and without Ray's own messages."""
     if address != "auto":
         reason = _why_not(*_host_and_port(address))
         if reason is not None:
@@ -112,7 +112,7 @@ def _check_answers(address: str) -> None:
 
 
 def _why_not(host: str, port: int) -> str | None:
-    """Why there is nobody who listens; None if there is."""
+    """Why nothing listens there; None if something does."""
     try:
         socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
     except OSError as error:
@@ -134,14 +134,14 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host, port
 
 
-def _no_answer(address: str, said: str) -> SilodpError:
+def _no_answer(address: str, reason: str) -> SilodpError:
     return SilodpError(
-        f"No Ray cluster answers at {address!r} ({said}): start one with `ray start --head`, or "
+        f"No Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, or "
         "join it with `ray start --address`; give its token if it has one; or leave out --ray."
     )
 
 
 def one_line(error: Exception | str) -> str:
-    """The end of what Ray says, where the cause is."""
+    """The last line of Ray's message, which holds the cause."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else type(error).__name__

@@ -13,30 +13,30 @@ from silodp.sweeps.chunks import Chunk
 from silodp.sweeps.named_files import paths_of
 from silodp.sweeps.table import Row
 
-# A file's content, or of a folder that of each of its files, or None if there is nothing.
+# The content of a file, of each file of a folder by name, or None if there is nothing.
 Content = bytes | dict[str, bytes] | None
 
 
 def files_of(chunk: Chunk) -> dict[Path, Content]:
-    """What the options of a chunk name."""
+    """The content of each file that the options of a chunk name."""
     paths = {path for point in chunk.points for path in _paths(point.options).values()}
     return {path: _content(path) for path in sorted(paths)}
 
 
 class Unpacked(NamedTuple):
-    """A chunk whose options name copies of the files, and the way back."""
+    """A chunk whose options name copies of the files, and the originals of the copies."""
 
     chunk: Chunk
     copies: dict[Path, Path]
 
-    def original(self, said: str) -> str:
-        """A sentence that names the files as the user does."""
+    def original(self, sentence: str) -> str:
+        """The sentence with the files' original names."""
         for path, copy in self.copies.items():
-            said = said.replace(str(copy), str(path))
-        return said
+            sentence = sentence.replace(str(copy), str(path))
+        return sentence
 
     def original_rows(self, rows: Iterable[Row]) -> list[Row]:
-        """Rows that name the files as the user does."""
+        """The rows with the files' original names."""
         paths = {copy: path for path, copy in self.copies.items()}
         return [
             row._replace(
@@ -51,7 +51,7 @@ class Unpacked(NamedTuple):
 
 @contextmanager
 def unpacked(chunk: Chunk, files: dict[Path, Content]) -> Iterator[Unpacked]:
-    """The chunk, with the files at hand for as long as it takes."""
+    """Unpacks the files into a temporary folder while the block runs."""
     with TemporaryDirectory(prefix="silodp-") as folder:
         copies: dict[Path, Path] = {}
         for number, (path, content) in enumerate(files.items()):
@@ -65,7 +65,7 @@ def unpacked(chunk: Chunk, files: dict[Path, Content]) -> Iterator[Unpacked]:
 
 
 def _paths(options: RunRequest) -> dict[str, Path]:
-    """Those that are read when a run is prepared; others, as a schema, are when records are."""
+    """The files that are read when a run is prepared; others (a schema) are read with records."""
     paths = paths_of(options)
     return {name: paths[name] for name in tagged("sent_file") if name in paths}
 

@@ -36,7 +36,7 @@ def values_of(table: "pd.DataFrame", column: str) -> list[Any]:
 
 
 def options_of(table: "pd.DataFrame") -> list[str]:
-    """The columns that say what a run was asked for, `method` and `epsilon` among them."""
+    """The columns that hold options, `method` and `epsilon` among them."""
     return [name for name in table.columns if name not in ("run", *MEASURED)]
 
 
@@ -47,7 +47,7 @@ def metric_of(table: "pd.DataFrame") -> str:
 
 
 def at_last_round(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Of each run, the rows of its last round."""
+    """The rows of each run's last round."""
     return select(table, table["round"] == table.groupby("run")["round"].transform("max"))
 
 
@@ -57,8 +57,8 @@ def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
     `per_seed` is the values themselves, as text: seeds share splits of the data, so that settings
     are best compared seed by seed.
 
-    A setting that diverged with any seed has no mean: it is none to recommend. Of one seed, the
-    deviation is not known.
+    The mean of a setting that diverged with any seed is NaN, and so is the deviation of a single
+    seed.
     """
     names = options_of(table)
     rows = []
@@ -79,11 +79,11 @@ def over_seeds(table: "pd.DataFrame") -> "pd.DataFrame":
 def best_of(settings: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
     """The row with the best mean for each value of the columns `by`; the first of equals.
 
-    Where all settings diverged, there is none.
+    Empty where all settings diverged.
     """
-    sound = select(settings, settings["mean"].notna())
-    if sound.empty:
-        return sound
-    metric = get_metric(metric_of(sound))
-    order = np.argsort([metric.loss_like(mean) for mean in sound["mean"]], kind="stable")
-    return sound.iloc[order].drop_duplicates(list(by)).sort_index()
+    finite = select(settings, settings["mean"].notna())
+    if finite.empty:
+        return finite
+    metric = get_metric(metric_of(finite))
+    order = np.argsort([metric.loss_like(mean) for mean in finite["mean"]], kind="stable")
+    return finite.iloc[order].drop_duplicates(list(by)).sort_index()

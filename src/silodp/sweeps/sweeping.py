@@ -1,4 +1,4 @@
-"""A sweep from start to end: what is finished is found, the rest is trained and added."""
+"""Runs a sweep: finds what is finished, trains the rest, and adds it to the table."""
 
 import hashlib
 import shutil
@@ -38,12 +38,12 @@ def run_sweep(
     """Runs what is not in the table of the folder yet, and returns the table.
 
     Args:
-      sweep: what is asked for.
+      sweep: the settings to run.
       out: folder for `results.csv` and `sweep.json`. A sweep that was interrupted goes on there.
-      overwrite: begin anew.
+      overwrite: start over.
       ray: address of a Ray cluster that is to do the work.
       reuse: folders of finished sweeps: runs that they hold are taken from there.
-      reporter: told about progress.
+      reporter: hears about progress.
     """
     out = Path(out)
     check_writable(out)
@@ -54,29 +54,29 @@ def run_sweep(
     table = Table(out, sweep.columns)
     with (
         closing(table),
-        kept_progress(out, reporter or Reporter(), {"sweep": out.name}) as told,
+        kept_progress(out, reporter or Reporter(), {"sweep": out.name}) as listener,
     ):
         finished = _finished(sweep, table, out)
         about = About(sweep, out, has_runs=bool(finished))
         others = [folder for folder in reuse if folder != out]
         known = known_runs(sweep, finished, others, about.files)
         if known.rows:
-            about.tell(0, known.data)  # first: rows are never passed off as of other versions
+            about.write(0, known.data)  # first: no row is without the version that trained it
             table.add(known.rows)
             finished |= {(row.run, row.seed) for row in known.rows}
         chunks = make_chunks(sweep.points, finished)
         before = done = sweep.runs - sum(chunk.runs for chunk in chunks)
-        told.swept(done, sweep.runs, None)
+        listener.swept(done, sweep.runs, None)
         loader = Loader()
-        for chunk, rows in _trained(sweep, chunks, out, ray, loader, told, done):
+        for chunk, rows in _trained(sweep, chunks, out, ray, loader, listener, done):
             table.add(rows)
             done += chunk.runs
-            about.tell(done - before, known.data | loader.seen)
+            about.write(done - before, known.data | loader.seen)
             shutil.rmtree(_folder(out, chunk), ignore_errors=True)
-            told.swept(done, sweep.runs, None)
+            listener.swept(done, sweep.runs, None)
         table.sort([point.run for point in sweep.points])
         shutil.rmtree(out / _UNFINISHED, ignore_errors=True)
-        about.tell(done - before, known.data | loader.seen)
+        about.write(done - before, known.data | loader.seen)
     return read_table(out)
 
 
@@ -85,8 +85,8 @@ def _finished(sweep: Sweep, table: Table, out: Path) -> set[tuple[str, int]]:
     finished = table.finished()
     if others := finished - wanted:
         raise SilodpError(
-            f"{out / TABLE_FILE} holds {len(others)} runs that this sweep does not ask for: choose "
-            "another --out, or begin anew with --overwrite."
+            f"{out / TABLE_FILE} holds {len(others)} runs that are not in this sweep: choose "
+            "another --out, or start over with --overwrite."
         )
     return finished
 
@@ -100,7 +100,7 @@ def _trained(
     reporter: Reporter,
     done: int,
 ) -> Iterator[tuple[Chunk, list[Row]]]:
-    """Each chunk with its rows, as they are finished."""
+    """Yields each chunk with its rows, as they are finished."""
     if ray is not None:
         from silodp.sweeps.ray_cluster import train_on_ray
 
@@ -118,7 +118,7 @@ def _trained(
 
 
 class _Within(Reporters):
-    """Passes on how one chunk goes, and how far the whole is by that."""
+    """Passes on the progress of one chunk, and reports that of the sweep."""
 
     def __init__(self, reporter: Reporter, done: int, total: int, chunk: Chunk):
         super().__init__(reporter)
@@ -126,16 +126,16 @@ class _Within(Reporters):
         self.swept(done, total, chunk.title)
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
-        """Not passed on: it is promised in this chunk, not in all of the sweep."""
+        """Does not pass the event on: the promise holds for this chunk, not for the sweep."""
 
     def trained(self, done: int, total: int, metric: float) -> None:
-        """Passed on; a share of the chunk is done."""
+        """Passes the event on, and counts the finished share of the chunk."""
         super().trained(done, total, metric)
         so_far = self._done + self._chunk.runs * done / total
         self.swept(so_far, self._total, self._chunk.title)
 
 
 def _folder(out: Path, chunk: Chunk) -> Path:
-    """Of an unfinished chunk: its name says which runs it is of."""
-    told = repr((chunk.seeds, [point.run for point in chunk.points]))
-    return out / _UNFINISHED / hashlib.sha256(told.encode()).hexdigest()[:12]
+    """The folder of an unfinished chunk, named by a hash of its runs."""
+    runs = repr((chunk.seeds, [point.run for point in chunk.points]))
+    return out / _UNFINISHED / hashlib.sha256(runs.encode()).hexdigest()[:12]

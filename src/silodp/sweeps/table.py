@@ -1,7 +1,7 @@
 """The table of a sweep: a CSV file that grows by whole chunks, whatever ends the process.
 
-What a chunk adds is first written aside, whole, then appended. A process that is killed in between
-leaves the file aside behind: whoever opens the table next does the appending again.
+A chunk's rows are first written to a file beside the table, then appended. If a process is killed
+in between, that file is left, and whoever opens the table next appends it again.
 """
 
 import csv
@@ -34,14 +34,14 @@ class Row(NamedTuple):
 
     Attributes:
       run: the name of its setting.
-      options: as they were trained with; None where its method has no such option.
-      seed: of the run.
-      round: after which it was tested.
-      metric: its name.
-      value: of the metric, over silos; NaN if the run diverged.
-      epsilon_spent: the largest of the silos.
-      noise_multiplier: the median of the silos.
-      proven: whether epsilon is, in every silo.
+      options: the options of the training; None where its method has no such option.
+      seed: the seed of the run.
+      round: the round after which it was tested.
+      metric: the metric's name.
+      value: the metric over silos; NaN if the run diverged.
+      epsilon_spent: the largest over silos.
+      noise_multiplier: the median over silos.
+      proven: whether epsilon is proven in every silo.
     """
 
     run: str
@@ -59,10 +59,7 @@ class Table:
     """The table in a folder, open for one sweep alone."""
 
     def __init__(self, folder: Path, columns: Sequence[str]):
-        """Opens the table, or begins one with these options as columns.
-
-        A table with other columns is refused.
-        """
+        """Opens the table, or makes one with these options as columns; refuses other columns."""
         self._path, self._aside = folder / TABLE_FILE, folder / _ASIDE
         self._columns = tuple(columns)
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,15 +69,15 @@ class Table:
             write_file(self._path, self._text([["run", *columns, *MEASURED]]))
 
     def close(self) -> None:
-        """Lets others open it."""
+        """Unlocks the table for other processes."""
         self._lock.close()
 
     def finished(self) -> set[tuple[str, int]]:
-        """The runs in it: names of settings, with seeds."""
+        """The runs in the table: names of settings, with seeds."""
         return {(row[0], int(row[self._place("seed")])) for row in self._rows()}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Appends rows: all of them, or (if the process ends now) none."""
+        """Appends all rows, or none if the process is killed."""
         text = self._text(
             [
                 row.run,
@@ -94,7 +91,7 @@ class Table:
         self._finish_appending()
 
     def sort(self, runs: Sequence[str]) -> None:
-        """In the order of the sweep's points, whoever finished first."""
+        """Sorts the rows by the order of the sweep's points."""
         place = {run: number for number, run in enumerate(runs)}
         seed, at = self._place("seed"), self._place("round")
         rows = self._rows()
@@ -120,7 +117,7 @@ class Table:
         if header != ["run", *self._columns, *MEASURED]:
             raise SilodpError(
                 f"{self._path} has other columns than this sweep ({', '.join(header)}): choose "
-                "another --out, or begin anew with --overwrite."
+                "another --out, or start over with --overwrite."
             )
         return rows
 
@@ -154,7 +151,7 @@ def _checked(path: Path) -> list[list[str]]:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SilodpError(
-            f"{path} cannot be read ({error}): begin anew with --overwrite."
+            f"{path} cannot be read ({error}): start over with --overwrite."
         ) from None
     if not rows or tuple(rows[0][-len(MEASURED) :]) != MEASURED:
         raise SilodpError(f"{path} is not the table of a sweep: choose another --out.")
@@ -162,7 +159,7 @@ def _checked(path: Path) -> list[list[str]]:
         if len(row) != len(rows[0]):
             raise SilodpError(
                 f"{path}: line {number} has {len(row)} cells, not {len(rows[0])}: remove the line, "
-                "and what it held is run again."
+                "and its run is trained again."
             )
     return rows
 
@@ -186,7 +183,7 @@ def _cell(value: Any) -> str:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """Two sweeps in one folder would each do all the work, and spoil the other's table."""
+    """Locks the folder: two sweeps in it would spoil each other's table."""
     lock = (folder / ".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

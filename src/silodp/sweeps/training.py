@@ -1,4 +1,4 @@
-"""A chunk of a sweep, trained: from options to rows of the table."""
+"""Trains a chunk of a sweep: from options to rows of the table."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class Loader:
     """Loads the records of chunks, once for all that share them and follow each other.
 
     Attributes:
-      seen: of each data set: `silos`, and the `least` and `most` training records of one.
+      seen: for each data set its `silos`, and the `least` and `most` training records of one.
     """
 
     def __init__(self):
@@ -30,7 +30,7 @@ class Loader:
         self.seen: dict[str, dict[str, int]] = {}
 
     def loaded(self, chunk: Chunk, reporter: Reporter) -> Loaded:
-        """The records of a chunk: those of the last one, if they are the same."""
+        """The records of a chunk; loads them only if the last chunk had others."""
         first = chunk.requests[0]
         if self._key != data_key(first):
             self._loaded = load(first, None, reporter)
@@ -50,7 +50,7 @@ class Loader:
 
 @contextmanager
 def naming(chunk: Chunk) -> Iterator[None]:
-    """An error says which runs it is about, and that the others are kept."""
+    """Adds to errors which runs they are about, and that finished ones are kept."""
     try:
         yield
     except DataMissingError:
@@ -72,9 +72,16 @@ def train_chunk(
     reporter: Reporter,
     programs: Programs | None = None,
 ) -> list[Row]:
-    """The rows of every run in the chunk; `place` keeps an unfinished one.
+    """The rows of every run in the chunk.
 
-    `programs` has those of chunks before.
+    Args:
+      chunk: the runs to train.
+      loaded: their records.
+      columns: the options that the table has as columns.
+      history: whether there is a row for every evaluated round, or for the last one alone.
+      place: the folder that keeps an unfinished chunk, if there is one.
+      reporter: hears about progress.
+      programs: compiled programs of chunks before.
     """
     watch = Watch(reporter)
     prepared = prepare_loaded(chunk.requests, loaded, None, watch)

@@ -1,4 +1,4 @@
-"""Tuning within each silo's policy: the pivot protocol, and what it costs beside other ways."""
+"""Tuning within each silo's policy: the pivot protocol, and its costs beside other ways."""
 
 from silodp.tuning.tune import tune
 

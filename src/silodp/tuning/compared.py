@@ -1,4 +1,4 @@
-"""What else the same epsilon buys: a run that is not tuned, and a naive grid search."""
+"""Alternatives to tuning at the same epsilon: an untuned run, and a naive grid search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def compared(
     metric_bound: float,
     watch: Watch,
 ) -> dict[str, Any]:
-    """The test metric of both, with the options that the tuned run was given (the pivot's)."""
+    """The test metric of both alternatives, with the tuned run's own options (the pivot's)."""
     return {
         "untuned": summary(_untuned(request, loaded, model, watch)),
         "naive": summary(_naive(request, loaded, apart, model, tuning, metric_bound, watch)),
@@ -38,7 +38,7 @@ def compared(
 
 
 def _untuned(request: RunRequest, loaded: Loaded, model: Model | None, watch: Watch) -> np.ndarray:
-    """One run on all records, with all of epsilon."""
+    """The test metric of one run on all records, with all of epsilon: [seeds]."""
     prepared = prepare_loaded([request], loaded, model, watch)
     settings = [setting_of(prepared, prepared.plans[0], {}, 0)]
     training = TrainingRun(prepared, job_of(prepared), lambda _: settings, None, watch)
@@ -55,7 +55,7 @@ def _naive(
     metric_bound: float,
     watch: Watch,
 ) -> np.ndarray:
-    """Every point of the grid once, each a run that the server sees; all of them paid for."""
+    """The test metric of a run per point of the grid, all seen by the server and paid for."""
     prepared = prepare_loaded([request], apart, model, watch)
     points = points_of(tuning)
     plans = _with_noise(prepared.plans[0], len(points), watch)
@@ -71,12 +71,12 @@ def _naive(
 
 
 def _with_noise(plans: Sequence[SiloPlan], points: int, watch: Watch) -> list[SiloPlan]:
-    found = naive_noise(plans, points, watch.calibrated)
-    return [replace(p, noise_multiplier=noise) for p, noise in zip(plans, found, strict=True)]
+    noises = naive_noise(plans, points, watch.calibrated)
+    return [replace(p, noise_multiplier=noise) for p, noise in zip(plans, noises, strict=True)]
 
 
 def _score_noise(plan: SiloPlan, tuning: Tuning, points: int) -> float:
-    """Of one score, where so many are looked at."""
+    """Noise of one score, where `points` of them are looked at."""
     if tuning.score == "public" or not plan.private:
         return 0.0
     alone = get_sigma_gaussian(SCORE_SHARE * plan.epsilon, plan.delta_for_queries)

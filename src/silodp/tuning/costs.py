@@ -1,4 +1,4 @@
-"""What tuning costs beside a run with given hyperparameters, and beside a naive grid search."""
+"""Costs of tuning beside a run with given hyperparameters, and beside a naive grid search."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,12 +17,12 @@ from silodp.runs.prepare import Prepared, plans_of
 
 
 def costs_of(prepared: Prepared, records: np.ndarray, points: int) -> list[dict[str, Any]]:
-    """Of each budget, for its silo of median size: noise at equal epsilon, epsilon at equal noise.
+    """Noise at equal epsilon and epsilon at equal noise, for the median silo of each budget.
 
     Args:
-      prepared: of the tuned run.
-      records: of each silo, those that scores come from included: no other run sets any apart.
-      points: of the grid.
+      prepared: the tuned run.
+      records: [silos], counts with the score records: no other run sets any apart.
+      points: the number of points of the grid.
     """
     budgets = by_budget(prepared.plans[0]).values()
     return [_costs(prepared, own[len(own) // 2], records, points) for own in budgets]
@@ -33,7 +33,7 @@ def naive_noise(
     points: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[float]:
-    """Of plans for one run, the noise with which a run at every point costs no more than one."""
+    """Noise with which a run at every point together costs no more than the plan of one run."""
     requests = [
         CalibrationRequest(
             partial(_at_all_points, plan, points),
@@ -48,12 +48,12 @@ def naive_noise(
 
 
 def _delta_of_all(plan: SiloPlan, points: int) -> float:
-    """What is left of delta for so many runs, each of which sets some aside."""
+    """The delta left for the queries of `points` runs, each of which reserves a part."""
     return plan.delta - points * (plan.delta - plan.delta_for_queries)
 
 
 def _at_all_points(plan: SiloPlan, points: int, noise: float) -> DpEvent:
-    """Naive search: every point is a run, and the server sees all of them."""
+    """The event of a naive search: a run per point, and the server sees all of them."""
     return SelfComposedDpEvent(replace(plan, noise_multiplier=noise).event, points)
 
 

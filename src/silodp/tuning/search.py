@@ -1,8 +1,8 @@
-"""Who tries what, and which try each silo finds best.
+"""The points that each silo tries, and the best try of each.
 
-All silos train all settings, because they are one program; a silo looks at those alone that it
-drew. A setting is a point of the grid for the so manieth time: a silo that drew a point twice has
-two settings of it, with batches and noise of their own.
+All silos train all settings, because they are one program; a silo looks only at those that it
+drew. A setting is the n-th try of a point of the grid: a silo that drew a point twice has two
+settings of it, with batches and noise of their own.
 """
 
 import itertools
@@ -31,7 +31,7 @@ TUNING = "Tuning (silodp tune)"  # in errors
 
 
 class Try(NamedTuple):
-    """One setting: the number of a point of the grid, for the so manieth time."""
+    """One setting: the number of a point of the grid, and the number of the try, from 0."""
 
     point: int
     time: int
@@ -44,7 +44,7 @@ def points_of(tuning: Tuning) -> list[Point]:
 
 
 def trials_of(plan: SiloPlan, seed: int, secret: bytes) -> np.ndarray:
-    """How often the silo tries each point of the grid: its own draw, which nobody else knows."""
+    """The silo's secret draw of how often it tries each point of the grid: [points]."""
     assert plan.tuning is not None
     random = HostRandom(seed, secret, f"trials {plan.silo}")
     points = math.prod(len(values) for _, values in plan.tuning.grid)
@@ -53,20 +53,20 @@ def trials_of(plan: SiloPlan, seed: int, secret: bytes) -> np.ndarray:
 
 
 def tries_of(drawn: np.ndarray) -> list[Try]:
-    """The settings that are needed, so that each silo finds all that it drew [..., points]."""
+    """The settings that are needed for all silos' draws [..., points]."""
     most = drawn.reshape(-1, drawn.shape[-1]).max(axis=0)
     return [Try(point, time) for point, times in enumerate(most) for time in range(times)]
 
 
 def setting_of(prepared: Prepared, plans: Sequence[SiloPlan], point: Point, trial: int) -> Setting:
-    """The options that were asked for, but for those of the point."""
+    """A setting with the request's options, replaced by those of the point."""
     spec = prepared.specs[0]
     values = {**spec.values, **point}
     return Setting(values["lr"], tuple(plans), spec.method.traced_values(values), trial=trial)
 
 
 def settings_of(prepared: Prepared, drawn: np.ndarray) -> list[Setting]:
-    """The pivot's, with the noise that it is charged for, and one for each try."""
+    """The pivot's setting, with the noise that it is charged for, and one for each try."""
     plans = prepared.plans[0]
     tuning = plans[0].tuning
     assert tuning is not None
@@ -88,7 +88,7 @@ def best_tries(
     drawn: np.ndarray,
     score_noise: Sequence[float],
 ) -> np.ndarray:
-    """Of each silo the best of its tries (their place in `tries_of`), [seeds, silos]; -1: none.
+    """The best try of each silo (its place in `tries_of`): [seeds, silos]; -1 without tries.
 
     The settings of the tries come last in `training`.
     """
@@ -117,7 +117,7 @@ def best_tries(
 
 
 def picked(trained: Sequence[Any], chosen: np.ndarray) -> Any:
-    """The models of the chosen settings [seeds, silos]: leaves [seeds, silos, ...]."""
+    """The models of the chosen settings [seeds, silos], as leaves [seeds, silos, ...]."""
 
     def pick(*leaves: np.ndarray) -> np.ndarray:
         best = [leaves[chosen[s, k]][s, k] for s, k in np.ndindex(*chosen.shape)]
@@ -127,7 +127,7 @@ def picked(trained: Sequence[Any], chosen: np.ndarray) -> Any:
 
 
 def are_finite(models: Any) -> np.ndarray:
-    """Of each model, whether all its parameters are finite: [seeds, silos]."""
+    """Whether all parameters of each model are finite: [seeds, silos]."""
     leaves = [np.isfinite(leaf) for leaf in jax.tree.leaves(models)]
     return np.all([leaf.reshape(*leaf.shape[:2], -1).all(axis=-1) for leaf in leaves], axis=0)
 

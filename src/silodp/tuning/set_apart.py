@@ -1,4 +1,4 @@
-"""Records that trials are scored with: a part of each silo's own, never trained on."""
+"""Score records: a part of each silo's training records that trials are scored with."""
 
 from dataclasses import replace
 
@@ -10,15 +10,15 @@ from silodp.data.federation import ExpectedCounts, Federation, Silo
 
 
 def set_apart(federation: Federation, fraction: float) -> Federation:
-    """Some of each silo's training records, in the place of its test records.
+    """Puts some of each silo's training records in the place of its test records.
 
-    By a coin for each record, of what it holds: a record that comes to the silo, or goes, leaves
-    all others in their part (see `datasets.split`), and itself pays for training or for scores, and
-    not for both. How many records are in a part is a secret of theirs; what is expected is not. If
-    none happens to score, noise chooses.
+    Each record's part goes by a coin that depends on its content: adding or removing a record
+    leaves all others in their part (see `data.split`), and the record itself costs epsilon in
+    training or in scores, not in both. The true counts of the parts are secret, the expected ones
+    public. If no record happens to score, noise alone chooses.
     """
 
-    def parted(silo: Silo) -> Silo:
+    def split_silo(silo: Silo) -> Silo:
         identities = coins.of_arrays(silo.train.x, silo.train.y)
         scored = coins.toss(identities, fraction, "score", silo.name, 0)
         if scored.all():
@@ -35,4 +35,4 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
             expected=ExpectedCounts(trained, max(1, silo.public_count - trained), silo.max_count),
         )
 
-    return replace(federation, silos=tuple(parted(silo) for silo in federation.silos))
+    return replace(federation, silos=tuple(split_silo(silo) for silo in federation.silos))

@@ -1,4 +1,4 @@
-"""Private tuning, silo by silo: the pivot protocol of the paper's appendix, run for real.
+"""Private tuning, silo by silo: the pivot protocol of the paper's appendix, in full.
 
     each silo draws its own number of trials, and for each a point of the grid
     every round: it trains the pivot's model and sends that update, and nothing else;
@@ -61,17 +61,17 @@ from silodp.tuning.set_apart import set_apart
 Grid = Mapping[str, Sequence[float]]
 
 METHOD = "mrmtl"  # unless another is named: the usual one has nothing that silos could try alone
-USES = ("metric_bound",)  # of scores, which are noisy whatever is done with test metrics
+USES = ("metric_bound",)  # bounds scores, which are noisy whatever test metrics are
 
 _PARTED = (
-    "a silo's training records are parted, whatever they are, into those that are trained on and "
-    "those that trials are scored with; epsilon covers both"
+    "a silo's training records are split into those that are trained on and those that trials are "
+    "scored with; epsilon covers both"
 )
 _SCORED_IN_PUBLIC = (
     "the records that trials are scored with are public, because declared: epsilon does not cover "
     "them"
 )
-_SECRET_COUNTS = "how many trials a silo made is a secret of its own, and not shown"
+_SECRET_COUNTS = "how many trials a silo made is its secret, and not shown"
 
 
 def tune(
@@ -92,7 +92,7 @@ def tune(
     reporter: Reporter | None = None,
     **options: Unpack[RunArguments],
 ) -> Result:
-    """Each silo's best model out of a random number of trials, all within its policy.
+    """Finds each silo's best model out of a random number of trials, all within its policy.
 
     Args:
       grid: hyperparameters, each with the values to try: lr, and those that a silo may have values
@@ -103,8 +103,8 @@ def tune(
       score: "noisy", or "public" if the policies declare the score records public.
       score_fraction: part of each silo's training records that trials are scored with.
       pivot_noise: noise of the pivot's training, in units of that of a trial.
-      compare: whether to train as well what else the same epsilon buys: a run that is not tuned,
-        and a naive grid search.
+      compare: whether to train the alternatives at the same epsilon too: an untuned run, and a
+        naive grid search.
       federation: as for `run`, and so are the others.
       **options: see `RunRequest`; those that the grid names are the pivot's.
 
@@ -124,12 +124,12 @@ def tune(
         own_model=custom_model is not None,
     )
     if others:
-        raise SilodpError("Tuning is for one setting: what is to be tried goes into the grid.")
+        raise SilodpError("Tuning is for one setting: put the values to try into the grid.")
     tuning = _tuning(request, grid, trials, eta, score, pivot_noise)
     _check(request, tuning, score_fraction, compare)
     about = {"data": request.data, "method": request.method, "tuned": True}
-    # Of trials, nothing is shown: neither metrics, nor how many of them there are, which how long
-    # they take would say as well.
+    # Nothing of trials is shown: not their metrics, not their number, and not the time that they
+    # take, which would reveal it.
     shown = Shown(metric=False, rounds=False)
     with kept_progress(
         place and place.folder, reporter or Reporter(), about, timed=False
@@ -159,7 +159,7 @@ def _tuned(
     place: RunFolder | None,
     watch: Watch,
 ) -> Result:
-    """Loads, trains, chooses, and writes what came of it."""
+    """Loads, trains, chooses, and writes the result."""
     loaded = load(request, federation, watch)
     watch.done("load")
     apart = _apart(loaded, score_fraction)
@@ -189,7 +189,8 @@ def _tuned(
         models = picked(trained, chosen)
         about: dict[str, Any] = {}
         if tuning.pivot:
-            # It has been released. Else its setting, the first, is trained for nothing.
+            # The pivot's model is released, so a silo may fall back on it. (Without a pivot, the
+            # first setting is trained for nothing.)
             chosen = np.where(are_finite(models), chosen, 0)
             models = picked(trained, chosen)
             pivot = overall_of(prepared, job, trained[0], loaded.federations)
@@ -214,7 +215,7 @@ def _tuned(
             result,
             tuning=about,
             assumptions=_assumed(prepared, tuning) + result.assumptions,
-            # How long it took says how many trials there were.
+            # The time that it took reveals the number of trials.
             seconds={} if training.secret else result.seconds,
         )
         check_finite(result)
@@ -242,7 +243,7 @@ def _tuning(
 def _checked(
     grid: Grid, request: RunRequest, method: MethodEntry
 ) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """The grid, each value checked as the option that it is of."""
+    """The grid, with each value checked as its option would be."""
     tunable = ("lr", *method.of_silo)
     if not grid:
         raise SilodpError("There is nothing to try: give a grid, such as --try lam=0.1,1,10.")
@@ -298,20 +299,20 @@ def _check(request: RunRequest, tuning: Tuning, score_fraction: float, compare: 
 
 
 def _apart(loaded: Loaded, score_fraction: float) -> Loaded:
-    """The data with some records set apart, if tuning can be done with them at all."""
+    """The data with score records set apart; refuses data that cannot be tuned on."""
     if loaded.federations[0].by_subject:
         raise SilodpError(
             "Tuning protects single records only: leave out --subject-column (people with several "
             "records are not covered)."
         )
-    parted = [set_apart(one, score_fraction) for one in loaded.federations]
-    return loaded._replace(federations=parted)
+    federations = [set_apart(one, score_fraction) for one in loaded.federations]
+    return loaded._replace(federations=federations)
 
 
 def _completed(
     request: RunRequest, loaded: Loaded, model: Model | None, tuning: Tuning
 ) -> RunRequest:
-    """The request for a run that is evaluated at its end; refused by policies or not."""
+    """The request, evaluated at its end only; refuses what policies do not allow."""
     first = loaded.federations[0]
     rounds = request.rounds or loaded.defaults.rounds
     request = replace(request, rounds=rounds, evaluate_every=rounds)
@@ -340,7 +341,7 @@ def _check_policies(
 
 
 def _check_own_models(request: RunRequest, job: Job) -> None:
-    """Refuses methods whose silos keep no model: whatever they try, they use what they are told."""
+    """Refuses methods whose silos keep no model: they use the server's, whatever they try."""
     zeros = dict.fromkeys(job.method.options, jnp.float32(0))
     key = jnp.zeros(2, jnp.uint32)
     _, silo = jax.eval_shape(lambda key: job.first_states(job.build(zeros), key, 0), key)
@@ -361,7 +362,7 @@ def _assumed(prepared: Prepared, tuning: Tuning) -> list[str]:
 def _described(
     prepared: Prepared, tuning: Tuning, drawn: np.ndarray, chosen: np.ndarray, secret: bool
 ) -> dict[str, Any]:
-    """What was tried and chosen, as the result shows it."""
+    """The grid, trials and choices, as the result shows them."""
     points = points_of(tuning)
     found = [None, *(points[one.point] for one in tries_of(drawn))]  # None: the pivot's model
     about: dict[str, Any] = {
@@ -378,7 +379,7 @@ def _described(
             for k, name in enumerate(prepared.federations[0].names)
         ],
     }
-    # The theorem takes their number for secret. Where noise comes from a seed, nothing is.
+    # The theorem needs their number to be secret; with noise from a seed, nothing is secret.
     if secret:
         return about | {"note": _SECRET_COUNTS}
     return about | {

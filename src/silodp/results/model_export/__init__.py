@@ -1,1 +1,1 @@
-"""What a silo takes home: its personal model as a file, and a card that says how to use it."""
+"""Export of personal models: a file for each silo, and a card that says how to use it."""

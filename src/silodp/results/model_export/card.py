@@ -1,4 +1,4 @@
-"""Reading a card: somebody else may have written it, so that every value is checked."""
+"""Reads a card; others may have written it, so every value is checked."""
 
 import math
 from dataclasses import dataclass
@@ -29,19 +29,19 @@ _MOST_AXES, _MOST_FEATURES = 4, 1 << 28
 
 @dataclass(frozen=True)
 class Card:
-    """What of a card is needed to use the model.
+    """A checked card: what is needed to use the model.
 
     Attributes:
-      path: of the file.
-      whole: all that the card says.
-      silo: whose model it is.
-      task: what it does.
-      name: of the model.
-      built_in: whether the name says all about it.
-      input_shape: of one record.
-      num_classes: of a multiclass task, else 0.
-      pixels: what 0 and 255 stand for, of images in bytes.
-      sha256: of the model's file.
+      path: the card's file.
+      whole: its whole content.
+      silo: the silo that the model belongs to.
+      task: the model's task.
+      name: the model's name.
+      built_in: whether it is one of silodp's models.
+      input_shape: the shape of one record.
+      num_classes: the number of classes of a multiclass task, else 0.
+      pixels: the values of bytes 0 and 255, for images in bytes.
+      sha256: the hash of the model's file.
       preparation: how records become features.
     """
 
@@ -59,20 +59,20 @@ class Card:
 
 
 def read_card(path: Path | str) -> Card:
-    """The card in a silo's folder, or that file itself."""
+    """Reads the card in a silo's folder, or that file itself."""
     path = _place(Path(path))
     content = read_bounded(path, MOST_BYTES, "give the card of a model")
-    return checked_card(path, json_of(content, str(path), "get the file anew"))
+    return checked_card(path, json_of(content, str(path), "get the file again"))
 
 
 def checked_card(path: Path, whole: Any) -> Card:
-    """The card that JSON states."""
+    """Checks a card's JSON; refuses one with anything missing, wrong or contradictory."""
     where = str(path)
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise SilodpError(f"{where} is not the card of a model of silodp: give another file.")
     version = whole.get("version")
     if type(version) is not int or version < 1:
-        raise wrong(where, "version", "whole number")
+        raise wrong(where, "version", "a whole number")
     if version > VERSION:
         raise SilodpError(
             f"{where} is of version {version}, but this silodp knows cards up to {VERSION}: use a "
@@ -108,12 +108,12 @@ def _place(path: Path) -> Path:
         return path
     if (path / CARD_FILE).is_file():
         return path / CARD_FILE
-    held = sorted(card.parent for card in (path / MODELS_FOLDER).glob(f"*/{CARD_FILE}"))
-    if held:
-        more = f" (there are {len(held)})" if len(held) > 1 else ""
+    folders = sorted(card.parent for card in (path / MODELS_FOLDER).glob(f"*/{CARD_FILE}"))
+    if folders:
+        more = f" (there are {len(folders)})" if len(folders) > 1 else ""
         raise SilodpError(
             f"{path} is the folder of a run: give that of one silo's model, such as "
-            f"{held[0]}{more}."
+            f"{folders[0]}{more}."
         )
     raise SilodpError(
         f"{path} holds no {CARD_FILE}: give the folder of a silo's model, as `silodp run "
@@ -124,34 +124,35 @@ def _place(path: Path) -> Path:
 def _shape(at: str, sizes: list[Any]) -> tuple[int, ...]:
     shape = tuple(_count(at, "input_shape", size) for size in sizes)
     if not 1 <= len(shape) <= _MOST_AXES or not 0 < math.prod(shape) <= _MOST_FEATURES:
-        raise wrong(at, "input_shape", "shape of a record")
+        raise wrong(at, "input_shape", "the shape of a record")
     return shape
 
 
 def _count(at: str, key: str, value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 31:
-        raise wrong(at, key, "count")
+        raise wrong(at, key, "a count")
     return value
 
 
 def _check_agreement(where: str, card: Card) -> None:
-    """What is said twice must be said alike, or predictions would be of something else."""
+    """Refuses a card whose fields contradict each other: predictions would be wrong."""
     preparation, classes = card.preparation, len(card.preparation.target.classes)
     features = len(preparation.encoder.feature_names)
     if features and card.input_shape != (features,):
         raise SilodpError(
             f"{where}: its columns make {features} features, but the model takes "
-            f"{list(card.input_shape)}: get the file anew."
+            f"{list(card.input_shape)}: get the file again."
         )
     noisy = preparation.noisy
     if noisy is not None and len(noisy.first) != math.prod(card.input_shape):
         raise SilodpError(
             f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
-            f"the model takes {list(card.input_shape)}: get the file anew."
+            f"the model takes {list(card.input_shape)}: get the file again."
         )
     task = get_task(card.task)
     expected = task.count_classes(card.num_classes)
     if classes != expected or card.num_classes != task.num_classes_of(classes):
         raise SilodpError(
-            f"{where}: it names {classes} classes, but the model has {expected}: get the file anew."
+            f"{where}: it names {classes} classes, but the model has {expected}: get the file "
+            "again."
         )

@@ -1,4 +1,4 @@
-"""A preparation as a card states it, and back: the same, to the last bit."""
+"""Writes a preparation into a card and reads it back, exactly."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,14 +24,14 @@ from silodp.results.model_export.plain_values import (
 DECLARED = "declared before anyone looked at a record: public"
 FROM_ALL_SILOS = "the records of all silos; epsilon does not cover it"
 PAID_FOR = "noisy statistics of this silo's training records; epsilon covers them"
-# What the two numbers of each column are called.
+# The names of the two numbers of each column.
 _NUMBERS_OF: dict[ScalingKind, tuple[str, ...]] = {
     "none": (),
     "standardised": ("mean", "deviation"),
     "bounds": ("low", "high"),
     "unit norm": (),
 }
-# Where they come from.
+# Their source, in words.
 _SOURCE_OF: dict[ScalingKind, str] = {
     "none": "nothing is scaled",
     "standardised": "this silo's own training records; epsilon does not cover it",
@@ -42,7 +42,7 @@ _MISSING = {False: "refused", True: "rows left out"}
 
 
 def described(preparation: Preparation) -> dict[str, Any]:
-    """In plain values, for people to read and for `preparation_of_card`."""
+    """A preparation in plain values, for people to read and for `preparation_of_card`."""
     kind, noisy = preparation.scaling.kind, preparation.noisy
     numbers = iter(zip(preparation.scaling.first, preparation.scaling.second, strict=True))
     return {
@@ -69,7 +69,7 @@ def preparation_of_card(where: str, plain: Any, task: TaskName) -> Preparation:
     names = [column.name for column, _, _ in columns]
     kinds: list[ScalingKind] = list({kind for _, kind, _ in columns if kind is not None})
     if len(kinds) > 1 or len(set(names)) < len(names):
-        raise SilodpError(f"{at}: its columns do not fit together: get the file anew.")
+        raise SilodpError(f"{at}: its columns do not fit together: get the file again.")
     numbers = [own for _, kind, own in columns if kind is not None and _NUMBERS_OF[kind]]
     scaling = Scaling(
         kinds[0] if kinds else "none",
@@ -96,7 +96,7 @@ def _category(column: Column) -> dict[str, Any]:
 
 
 def _rules(column: Column) -> dict[str, Any]:
-    """What odd values count as, where they are read one by one; a level by its place from 0."""
+    """What odd values count as, where values are read one by one; levels by place from 0."""
     if not column.by_value:
         return {}
     rules = {"unlisted": column.unlisted} if column.levels else {}
@@ -164,7 +164,7 @@ def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     }
     for low, high in ends.values():
         if not low < high:
-            raise SilodpError(f"{at}: from {low:g} to {high:g} is no range: get the file anew.")
+            raise SilodpError(f"{at}: {low:g} to {high:g} is not a range: get the file again.")
     return Target(name, task, range=ends.get("range"), spread=ends.get("spread"), declared=declared)
 
 

@@ -1,8 +1,8 @@
-"""The files of a hand-over: for each silo a folder with its model and a card.
+"""The files of a model export: for each silo a folder with its model and a card.
 
 RUN/models/<silo>/
   model.npz    the arrays of the personal model
-  card.json    what it is, how records are prepared for it, how good it is, what was promised
+  card.json    the model, its preparation of records, its metric, its guarantee
 """
 
 import contextlib
@@ -28,38 +28,38 @@ MODELS_FOLDER, CARD_FILE, MODEL_FILE = Path("models"), "card.json", "model.npz"
 
 
 def folder_of(silo: str) -> Path:
-    """Where a silo's hand-over lies in the folder of a run."""
+    """The folder of a silo's model, within the folder of a run."""
     return MODELS_FOLDER / own_file_name(silo)
 
 
 def handover_files(result: "Result") -> Iterator[tuple[Path, bytes]]:
-    """Each file's place in the folder of the run, and its content; a card after its model."""
+    """The path (in the run's folder) and content of each file; a card comes after its model."""
     leaves = jax.tree_util.tree_leaves_with_path(result.models)
-    for place, begun in enumerate(result.cards or []):
-        # The first seed's: see `meaning_of_seed`.
+    for place, draft in enumerate(result.cards or []):
+        # The model of the first seed: see `meaning_of_seed`.
         arrays = {array_name(path): np.asarray(array)[0, place] for path, array in leaves}
         content = arrays_content(arrays)
-        card = card_of(result, place, begun, arrays, hashlib.sha256(content).hexdigest())
+        card = card_of(result, place, draft, arrays, hashlib.sha256(content).hexdigest())
         folder = folder_of(card["silo"])
         yield folder / MODEL_FILE, content
         yield folder / CARD_FILE, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode()
 
 
 def remove_handovers(folder: Path) -> None:
-    """Takes them out of the folder of a run, and nothing else that may lie there."""
+    """Removes exported models from the folder of a run, and nothing else that is there."""
     for card in (folder / MODELS_FOLDER).glob(f"*/{CARD_FILE}"):
         (card.parent / MODEL_FILE).unlink(missing_ok=True)
-        card.unlink()  # the last, so that what is left of an interruption is found again
-        with contextlib.suppress(OSError):  # somebody has put something beside them
+        card.unlink()  # last, so that an interrupted removal can be finished
+        with contextlib.suppress(OSError):  # the folder holds something else
             card.parent.rmdir()
     with contextlib.suppress(OSError):
         (folder / MODELS_FOLDER).rmdir()
 
 
 def card_of(
-    result: "Result", place: int, begun: dict[str, Any], arrays: dict[str, Any], digest: str
+    result: "Result", place: int, draft: dict[str, Any], arrays: dict[str, Any], digest: str
 ) -> dict[str, Any]:
-    """All that a card says: what the run began it with, and what the result knows."""
+    """The whole content of a card, from the run's draft and the result."""
     own, privacy = result.per_silo[place], dict(result.privacy[place])
     silo = privacy.pop("silo")
     seeds = len(result.test["per_seed"])
@@ -69,15 +69,15 @@ def card_of(
         "silo": silo,
         "data": result.data,
         "method": result.method,
-        "task": begun["task"],
+        "task": draft["task"],
         "training": {
             "records": own["records"],
-            "seed": begun["seed"],
+            "seed": draft["seed"],
             "seeds": seeds,
             "meaning": meaning_of_seed(seeds),
         },
         "model": {
-            **begun["model"],
+            **draft["model"],
             "file": MODEL_FILE,
             "sha256": digest,
             "arrays": {
@@ -85,20 +85,20 @@ def card_of(
                 for name, array in arrays.items()
             },
         },
-        "preparation": begun["preparation"],
+        "preparation": draft["preparation"],
         "test": {
             "metric": result.metric,
             "value": own["per_seed"][0],
             "records": own["test_records"],
-            "noisy": begun["noisy_metric"],
-            "meaning": meaning_of_test(result.metric, begun["noisy_metric"]),
+            "noisy": draft["noisy_metric"],
+            "meaning": meaning_of_test(result.metric, draft["noisy_metric"]),
         },
         "privacy": {
             **privacy,
             "in_several_silos": result.person,
             "assumptions": result.assumptions,
             "meaning": meaning_of_privacy(
-                privacy, begun["uncovered"], result.options.get("entropy") == "seed"
+                privacy, draft["uncovered"], result.options.get("entropy") == "seed"
             ),
         },
         "versions": result.versions,

@@ -1,4 +1,4 @@
-"""What a card says in words: what was promised, what was not, and why it is this model."""
+"""Sentences of a card: what its guarantee covers, what it does not, and why it is this model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from silodp.models.metrics import get_metric
 
 
 def meaning_of_seed(seeds: int) -> str:
-    """Why this of the run's models."""
+    """Why the card's model is the one of the first seed."""
     if seeds == 1:
         return "The run had one seed: this is its model."
     return (
@@ -19,7 +19,7 @@ def meaning_of_seed(seeds: int) -> str:
 
 
 def meaning_of_test(metric: str, noisy: bool) -> str:
-    """How the metric was worked out."""
+    """What the metric means, and whether epsilon covers it."""
     how = (
         "with noise that epsilon covers, and each record's share bounded"
         if noisy
@@ -31,7 +31,7 @@ def meaning_of_test(metric: str, noisy: bool) -> str:
 def meaning_of_privacy(
     privacy: Mapping[str, Any], uncovered: Sequence[str], noise_from_seed: bool
 ) -> list[str]:
-    """What a holder of the file may rely on, one sentence after another."""
+    """Sentences on what a holder of the file may rely on."""
     others = (
         "Records of other silos had their part in it by what those silos sent: they are protected "
         "by those silos' own budgets, which this card does not know."

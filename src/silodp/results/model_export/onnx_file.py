@@ -1,8 +1,8 @@
-"""A silo's model as ONNX, for programs that know nothing of silodp.
+"""A silo's model as ONNX, for programs without silodp.
 
-The graph takes what a table's rows become before they are scaled (numbers as they are, a 0 or 1 for
-each level of a category), or images; it scales, applies the model, and puts numbers into the
-target's own units. What it takes and gives stands in its metadata.
+The graph takes encoded rows before scaling (numbers as they are, a 0 or 1 for each level of a
+category), or images; it scales, applies the model, and puts numbers into the target's own units.
+Its metadata says what it takes and gives.
 """
 
 import json
@@ -15,12 +15,12 @@ from silodp.data.preparation import Scaling
 from silodp.data.tasks import get_task
 from silodp.results.model_export.personal_model import PersonalModel
 
-# Old enough for the runtimes of some years, and new enough for all that is used.
+# Old enough for runtimes of the last years, and new enough for all operators in use.
 OPSET, IR_VERSION = 17, 8
 
 
 def onnx_content(model: PersonalModel) -> bytes:
-    """The content of the file."""
+    """The content of the model's ONNX file."""
     try:
         import onnx  # optional, so not at the top
     except ImportError:
@@ -29,8 +29,8 @@ def onnx_content(model: PersonalModel) -> bytes:
         ) from None
     if not model.about.built_in:
         raise SilodpError(
-            f"Silo {model.about.silo!r}: its model {model.about.name!r} is of its maker's own, and "
-            "what it does is not known here: write it with the tools that it was made with."
+            f"Silo {model.about.silo!r}: its model {model.about.name!r} is a custom one, whose "
+            "operations are not known here: write it with the tools that it was made with."
         )
     graph = _Graph(onnx)
     shape = model.about.input_shape
@@ -58,26 +58,26 @@ class _Graph:
         self.onnx, self.nodes, self.constants = onnx, [], []
 
     def add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
-        """A node; returns what it puts out."""
+        """Adds a node; returns the name of its output."""
         name = name or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
     def constant(self, values: Any, dtype: Any) -> str:
-        """An array that does not change."""
+        """Adds a constant array; returns its name."""
         name = f"constant_{len(self.constants)}"
         array = np.asarray(values, dtype)
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
     def cast(self, value: str, dtype: Any) -> str:
-        """In another type."""
+        """Adds a cast to another type; returns the name of its output."""
         to = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.add("Cast", value, to=to)
 
 
 def _prepared(graph: _Graph, model: PersonalModel, x: str) -> str:
-    """As `Preparation.features`, or what pixels stand for."""
+    """Features as of `Preparation.features`, or pixels as numbers."""
     preparation, pixels = model.about.preparation, model.about.pixels
     if pixels is not None:
         low, high = pixels
@@ -94,13 +94,13 @@ def _prepared(graph: _Graph, model: PersonalModel, x: str) -> str:
 
 
 def _of_all(scaling: Scaling, is_number: np.ndarray) -> Scaling:
-    """The scaling of all features such that those of categories stay as they are."""
+    """The scaling of all features, with one that leaves those of categories as they are."""
     if scaling.kind == "unit norm":
         return scaling
     # -1 and 1 are what bounds are scaled to; 0 and 1 lie between them.
-    stays = (0.0, 1.0) if scaling.kind == "standardised" else (-1.0, 1.0)
+    unchanged = (0.0, 1.0) if scaling.kind == "standardised" else (-1.0, 1.0)
     numbers = iter(zip(scaling.first, scaling.second, strict=True))
-    pairs = [next(numbers) if number else stays for number in is_number]
+    pairs = [next(numbers) if number else unchanged for number in is_number]
     return Scaling(scaling.kind, tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
 
 
@@ -154,19 +154,19 @@ def _linear(graph: _Graph, x: str, weights: Any, bias: Any) -> str:
 
 
 def _results(graph: _Graph, model: PersonalModel, outputs: str) -> list[Any]:
-    """What the graph puts out: a number in its own units, or scores and probabilities."""
+    """The graph's outputs: a number in its own units, or scores and probabilities."""
     helper, target = graph.onnx.helper, model.about.preparation.target
-    given = get_task(target.task).onnx_results(
+    results = get_task(target.task).onnx_results(
         graph, outputs, target, model.model.has_probabilities
     )
     return [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
-        for name, kind, shape in given
+        for name, kind, shape in results
     ]
 
 
 def _about(model: PersonalModel) -> dict[str, str]:
-    """For people: what goes in and what comes out, and the card as it is."""
+    """Metadata for people: inputs and outputs, and the card."""
     preparation = model.about.preparation
     return {
         "features": json.dumps(preparation.encoder.feature_names),

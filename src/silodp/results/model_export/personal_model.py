@@ -1,4 +1,4 @@
-"""A silo's model, out of its files: predictions for new records, and how good they are.
+"""A silo's model, loaded from its files: predictions for new records, and their metric.
 
 model = silodp.load_model("runs/patients/models/north-5f1b...")
 model.predict(pandas.read_csv("new.csv")).values
@@ -32,15 +32,15 @@ MOST_BYTES = 1 << 31
 
 
 class Predictions(NamedTuple):
-    """The predictions of a model for records.
+    """Predictions of a model.
 
     Attributes:
-      rows: which rows of the table they are about, from 0: those with missing values may be left
+      rows: the rows of the table that they are about, from 0: rows with missing values may be left
         out.
-      outputs: of the model, [rows] or [rows, classes].
+      outputs: the model's outputs, [rows] or [rows, classes].
       values: numbers in the target's own units, or the name of each record's class; None where two
         classes are exactly as likely, which a run counts as wrong.
-      probabilities: of each class, [rows, classes], where outputs say so.
+      probabilities: of each class, [rows, classes]; None where outputs do not give any.
     """
 
     rows: np.ndarray
@@ -60,14 +60,14 @@ class Predictions(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How good predictions are.
+    """The metric of predictions.
 
     Attributes:
-      metric: that of the run's result, by its name; the task's usual one where these records have
-        no such metric. Of numbers it is that of the target as it was scaled.
-      value: of it.
-      records: that have a target.
-      error: root mean squared error in the target's own units; None of classes.
+      metric: the name of the result's metric, or the task's usual one where these records have no
+        such metric. For numbers it is about the scaled target.
+      value: its value.
+      records: the number of records with a target.
+      error: root mean squared error in the target's own units; None for classes.
     """
 
     metric: MetricName
@@ -78,7 +78,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """A model that a silo took home.
+    """A silo's own model, with its card.
 
     Examples:
       >>> import numpy as np
@@ -98,7 +98,7 @@ class PersonalModel:
 
     @property
     def card(self) -> dict[str, Any]:
-        """All that the card says."""
+        """The whole card, as JSON holds it."""
         return self.about.whole
 
     @property
@@ -108,16 +108,16 @@ class PersonalModel:
 
     @property
     def text_columns(self) -> set[str]:
-        """The columns that are to be read as they are written, so that "007" is not 7."""
+        """The columns to read as text, so that "007" is not 7."""
         preparation = self.about.preparation
         columns = preparation.encoder.columns
         texts = {column.name for column in columns if column.levels or column.by_value}
         return texts | ({preparation.target.name} if preparation.target.classes else set())
 
     def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
-        """Of a table with the card's columns (others are not looked at), or of features.
+        """Predicts for a table with the card's columns (others are ignored), or for features.
 
-        Features are an array [n, ...] as in `Records.x`: prepared already, or images in bytes.
+        Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
         if isinstance(records, pd.DataFrame):
             frame, rows = self._rows(records)
@@ -130,38 +130,38 @@ class PersonalModel:
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
-                f"Silo {self.about.silo!r}: the model says nothing finite of some records: check "
-                "their values."
+                f"Silo {self.about.silo!r}: the model's outputs are not finite for some records: "
+                "check their values."
             )
         return Predictions(rows, outputs, self._values(outputs), self._probabilities(outputs))
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
-        """How good predictions are, as a run works it out; None if no row has a target.
+        """The metric of predictions, as in a run; None if no row has a target.
 
         Args:
           table: as for `predict`.
-          predictions: of this table, if they are at hand.
+          predictions: predictions for this table; by default they are made.
         """
-        said = self.predict(table) if predictions is None else predictions
+        predictions = self.predict(table) if predictions is None else predictions
         target = self.about.preparation.target
         if target.name not in table.columns:
             return None
-        values = values_of(table.iloc[said.rows], target.name)
+        values = values_of(table.iloc[predictions.rows], target.name)
         known = np.flatnonzero(values.notna().to_numpy())
         if not len(known):
             return None
         y = target.encode(self.about.silo, values.iloc[known])
-        task, outputs = get_task(self.about.task), said.outputs[known]
+        task, outputs = get_task(self.about.task), predictions.outputs[known]
         y = y.astype(task.label_dtype)
         metric = self._metric(y)
-        there = jnp.ones(len(known), bool)
-        value = float(metric.value(task, jnp.asarray(outputs), jnp.asarray(y), there))
+        mask = jnp.ones(len(known), bool)
+        value = float(metric.value(task, jnp.asarray(outputs), jnp.asarray(y), mask))
         error = task.typical_error(outputs, y)
         own = None if error is None else error * target.unit
         return Score(metric.name, value, len(known), own)
 
     def _metric(self, y: np.ndarray) -> Metric:
-        """The card's, if it is one for the task and these labels have it; else the task's usual."""
+        """The card's metric, if these labels have it; else the task's usual one."""
         test = self.card.get("test")
         named = test.get("metric") if isinstance(test, dict) else None
         for metric in METRICS.values():
@@ -170,7 +170,7 @@ class PersonalModel:
         return metric_for(self.about.task)
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """The columns that the model sees, and the rows in which none of them is missing."""
+        """The columns that the model needs, and the rows in which none of them is missing."""
         where = f"Silo {self.about.silo!r}"
         if not self.columns:
             raise SilodpError(
@@ -207,9 +207,9 @@ class PersonalModel:
     def _encoded(self, frame: pd.DataFrame) -> np.ndarray:
         try:
             return self.about.preparation.features(self.about.silo, frame)
-        except TypeError as error:  # lists and the like, of which nobody can make one of some words
+        except TypeError as error:  # values such as lists, which cannot be categories
             raise SilodpError(
-                f"Silo {self.about.silo!r}: the table holds values that are no categories "
+                f"Silo {self.about.silo!r}: the table holds values that are not categories "
                 f"({error}): give words, numbers or true/false."
             ) from None
 
@@ -238,11 +238,11 @@ class PersonalModel:
 
 
 def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:
-    """The model in a silo's folder (or of its card), as `--save-models` writes it.
+    """Loads the model of a silo's folder, as `--save-models` writes it.
 
     Args:
-      path: of the folder or the card.
-      custom_model: the model that the run was given as such; it must be the same.
+      path: the folder or its card.
+      custom_model: the `custom_model` of the run, if it had one; it must be that model.
 
     Examples:
       >>> from pathlib import Path
@@ -257,12 +257,12 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
     card = read_card(path)
     file = card.path.parent / MODEL_FILE
     if not file.is_file():
-        raise SilodpError(f"{file} does not exist, but its card does: get the folder anew.")
-    content = read_bounded(file, MOST_BYTES, "get the file anew")
+        raise SilodpError(f"{file} does not exist, but its card does: get the folder again.")
+    content = read_bounded(file, MOST_BYTES, "get the file again")
     if hashlib.sha256(content).hexdigest() != card.sha256:
         raise SilodpError(
             f"{file} is not the model of its card (another sha256): it is damaged, or it was "
-            "exchanged; get both anew."
+            "exchanged; get both again."
         )
     model = _model(card, custom_model)
     like = jax.eval_shape(model.init, jax.random.key(0))
@@ -277,7 +277,7 @@ def _model(card: Card, custom: Model | None) -> Model:
         model = get_model(card.name, card.task, card.input_shape, card.num_classes)
     elif custom is None:
         raise SilodpError(
-            f"{card.path}: the model {card.name!r} is of its maker's own: load it in Python, with "
+            f"{card.path}: the model {card.name!r} is a custom one: load it in Python, with "
             "silodp.load_model(..., custom_model=...)."
         )
     else:
@@ -286,6 +286,6 @@ def _model(card: Card, custom: Model | None) -> Model:
 
 
 def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
-    """Those of a table that the model does not look at."""
+    """The columns of a table that the model does not use."""
     known = {*model.columns, model.about.preparation.target.name}
     return [column for column in columns if column not in known]

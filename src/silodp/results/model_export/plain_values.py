@@ -1,6 +1,6 @@
-"""Values out of JSON that somebody else may have written: each is checked, and named in errors.
+"""Reads values of JSON from others: checks each, and names its place in errors.
 
-`at` says where a value stands.
+`at` is that place.
 """
 
 import sys
@@ -11,48 +11,48 @@ from silodp.base.errors import SilodpError
 
 
 def value_of(at: str, plain: Any, key: str) -> Any:
-    """What stands under the key."""
+    """The value of the key; refuses where there is none."""
     if not isinstance(plain, Mapping) or key not in plain:
-        raise SilodpError(f"{at} has no {key!r}: get the file anew.")
+        raise SilodpError(f"{at} has no {key!r}: get the file again.")
     return plain[key]
 
 
 def wrong(at: str, key: str, expected: str) -> SilodpError:
     """The error for a value that is not as expected."""
-    return SilodpError(f"{at}: {key} is no {expected}: get the file anew.")
+    return SilodpError(f"{at}: {key} is not {expected}: get the file again.")
 
 
 def part_of(at: str, plain: Any, key: str) -> Mapping[str, Any]:
-    """Names and values."""
+    """The names and values under the key."""
     if not isinstance(value := value_of(at, plain, key), Mapping):
-        raise wrong(at, key, "set of names and values")
+        raise wrong(at, key, "a set of names and values")
     return value
 
 
 def list_of(at: str, plain: Any, key: str) -> list[Any]:
-    """A list of anything."""
+    """The list under the key."""
     if not isinstance(value := value_of(at, plain, key), list):
-        raise wrong(at, key, "list")
+        raise wrong(at, key, "a list")
     return value
 
 
 def text_of(at: str, plain: Any, key: str) -> str:
-    """A text."""
+    """The text under the key."""
     if not isinstance(value := value_of(at, plain, key), str):
         raise wrong(at, key, "text")
     return value
 
 
 def texts_of(at: str, plain: Any, key: str) -> tuple[str, ...]:
-    """At least one text, each once."""
+    """The different texts under the key, at least one."""
     values = list_of(at, plain, key)
     if not values or not all(isinstance(v, str) for v in values) or len(set(values)) < len(values):
-        raise wrong(at, key, "list of different texts")
+        raise wrong(at, key, "a list of different texts")
     return tuple(values)
 
 
 def choice_of(at: str, plain: Any, key: str, known: tuple[Any, ...]) -> Any:
-    """One of the values that are known."""
+    """The value under the key, which must be one of `known`."""
     value = value_of(at, plain, key)
     for one in known:
         if type(value) is type(one) and value == one:
@@ -61,21 +61,21 @@ def choice_of(at: str, plain: Any, key: str, known: tuple[Any, ...]) -> Any:
 
 
 def number_of(at: str, plain: Any, key: str) -> float:
-    """A finite number."""
+    """The finite number under the key."""
     value = value_of(at, plain, key)
     if not _is_finite(value):
-        raise wrong(at, key, "finite number")
+        raise wrong(at, key, "a finite number")
     return float(value)
 
 
 def numbers_of(at: str, plain: Any, key: str, count: int | None = None) -> tuple[float, ...]:
-    """Finite numbers: so many, if that is known."""
+    """The finite numbers under the key; `count` of them, if given."""
     values = list_of(at, plain, key)
     if not all(map(_is_finite, values)) or count not in (None, len(values)):
-        raise wrong(at, key, "list of finite numbers" if count is None else f"list of {count}")
+        raise wrong(at, key, "a list of finite numbers" if count is None else f"a list of {count}")
     return tuple(map(float, values))
 
 
 def _is_finite(value: Any) -> bool:
-    # Beyond all decimal numbers, a whole one of JSON is no number to us.
+    # JSON may hold whole numbers beyond the largest float.
     return type(value) in (int, float) and abs(value) <= sys.float_info.max

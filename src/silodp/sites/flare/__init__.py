@@ -1,4 +1,4 @@
-"""Between silodp and NVIDIA FLARE, which carries messages between sites: nothing else is here."""
+"""The adapter to NVIDIA FLARE, which carries messages between sites."""
 
 from importlib.util import find_spec
 

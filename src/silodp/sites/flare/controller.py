@@ -1,4 +1,4 @@
-"""The coordinator's end in a job: asks the sites what the coordinator wants asked, in rounds."""
+"""FLARE's controller: sends the coordinator's requests to the sites, round by round."""
 
 import math
 import threading
@@ -19,28 +19,28 @@ from silodp.sites.flare.executor import site_folder
 from silodp.sites.flare.failures import forget_failure, note_failure
 from silodp.sites.protocol import Reply, Request
 
-# How often FLARE looks whether all have answered, in seconds.
+# Seconds between FLARE's checks whether all have replied.
 CHECK_PERIOD = 0.02
-# What the first request may take longer than others, in seconds: the sites' processes of this job
+# Seconds that the first request may take longer than others: the sites' processes of this job
 # start later than the server's, and JAX takes its time.
 START_UP = 60.0
 
 
 class SilodpController(Controller):
-    """Runs one job; takes its name only: all else is in the federation's own folder."""
+    """Runs one job. It is given only the name: all else is in the federation's own folder."""
 
     def __init__(self, job: str) -> None:
         super().__init__(task_check_period=CHECK_PERIOD)
         self._job = job
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is to be made ready before the run."""
+        """Does nothing: FLARE calls it before the run."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing is left open after the run."""
+        """Does nothing: FLARE calls it after the run."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Runs the job; what stops it is noted for whoever follows the job."""
+        """Runs the job; notes what stops it, for whoever follows the job."""
         folder = site_folder(_engine(fl_ctx).get_workspace())
         forget_failure(folder, self._job)
         try:
@@ -73,11 +73,11 @@ class SilodpController(Controller):
         abort_signal: Signal,
         fl_ctx: FLContext,
     ) -> dict[str, Reply]:
-        """The replies of those who answered in time."""
-        # Who was not there when the job began cannot come in later: not worth the deadline.
-        here = {client.name for client in _engine(fl_ctx).get_clients()}
-        asked = [name for name in targets if name in here]
-        if not asked:
+        """The replies of the sites that replied in time."""
+        # A site that was not there when the job began cannot come in later: not worth the deadline.
+        present = {client.name for client in _engine(fl_ctx).get_clients()}
+        present_targets = [name for name in targets if name in present]
+        if not present_targets:
             return {}
         replies: dict[str, Reply] = {}
         lock = threading.Lock()
@@ -94,9 +94,9 @@ class SilodpController(Controller):
             timeout=max(1, math.ceil(seconds)),
             result_received_cb=received,
         )
-        # No least number of responses means that all are waited for.
+        # With no least number of responses, FLARE waits for all.
         self.broadcast_and_wait(
-            task, fl_ctx, targets=asked, min_responses=0, abort_signal=abort_signal
+            task, fl_ctx, targets=present_targets, min_responses=0, abort_signal=abort_signal
         )
         with lock:
             return dict(replies)
@@ -104,11 +104,11 @@ class SilodpController(Controller):
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
     ) -> None:
-        """An answer that came too late is not used."""
+        """Ignores a reply that came too late."""
 
 
 def read(result: Any) -> Reply:
-    """A site's reply; one that cannot be read counts as a refusal of that site alone."""
+    """Reads a site's reply; an unreadable one counts as a refusal of that site alone."""
     if isinstance(result, Shareable) and result.get_return_code() not in (None, ReturnCode.OK):
         return Reply("refused", "unreadable: the site's FLARE client reported an error")
     try:

@@ -1,4 +1,4 @@
-"""The site's end in a job: hands requests to the site's worker, and replies back."""
+"""FLARE's executor: hands requests to the site's worker, and replies back."""
 
 import logging
 from pathlib import Path
@@ -17,14 +17,14 @@ from silodp.sites.protocol import Reply, Request
 if TYPE_CHECKING:
     from silodp.sites.worker import SiteWorker
 
-# Not FLARE's way of logging, which can carry an error's words to the coordinator.
+# Not FLARE's logging, which can carry an error's message to the coordinator.
 _log = logging.getLogger("silodp.sites")
 
 INTERNAL = "internal error at the site; its own log says more"
 
 
 class SilodpExecutor(Executor):
-    """Takes no argument: whatever decides over privacy comes from the site's own files."""
+    """Executes requests. It takes no argument: the site's own files decide over privacy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class SilodpExecutor(Executor):
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Answers one request; a refusal is an answer, and so is an error."""
+        """Replies to one request; a refusal is a reply, and so is an error."""
         try:
             request = wire.to_request(shareable)
         except SilodpError as error:

@@ -1,4 +1,4 @@
-"""Why a job stopped: noted by the job's own process, read by whoever follows the job."""
+"""The reason why a job stopped: noted by its process, read by whoever follows the job."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from silodp.base.files import write_file
 
 
 def failure_file(folder: Path, job: str) -> Path:
-    """Where the reason is noted, in the federation's folder."""
+    """The file in the federation's folder that holds the reason."""
     return folder / "state" / job / "stopped.txt"
 
 

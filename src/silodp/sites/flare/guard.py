@@ -1,8 +1,8 @@
-"""Which of the server's commands a site's processes take: those that run a job, and no other.
+"""The server's commands that a site's processes obey: those that run a job, and no other.
 
-FLARE's client checks a command's right only if the server says that it should, and it would then
-read out any file, run a logging configuration that calls any function, and more. A site that
-does not trust its coordinator must not have these commands at all.
+FLARE's client checks rights only if the server says that it should; without, it would read out
+any file, run a logging configuration that calls any function, and more. A site that does not
+trust its coordinator must not have these commands at all.
 """
 
 from nvflare.private.fed.client.admin_commands import AdminCommands
@@ -24,7 +24,7 @@ JOB_COMMANDS = frozenset(("AbortCommand", "AbortTaskCommand", "ByeCommand", "Che
 
 
 def limit_site_commands() -> None:
-    """Leaves a site's process the commands that it needs."""
+    """Removes from a site's process all commands but those that it needs."""
     ClientRequestProcessors.request_processors[:] = [
         one
         for one in ClientRequestProcessors.request_processors
@@ -33,7 +33,7 @@ def limit_site_commands() -> None:
 
 
 def limit_job_commands() -> None:
-    """Leaves a job's process at a site the commands that it needs."""
+    """Removes from a job's process at a site all commands but those that it needs."""
     AdminCommands.commands[:] = [
         one for one in AdminCommands.commands if type(one).__name__ in JOB_COMMANDS
     ]

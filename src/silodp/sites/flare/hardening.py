@@ -1,6 +1,6 @@
-"""What FLARE may do at a site and at the server: written by each party into its own workspace.
+"""Settings of what FLARE may do: each party writes them into its own workspace.
 
-A site does not take these settings from its kit, which the coordinator made.
+A site does not take them from its kit, which the coordinator made.
 """
 
 import json
@@ -37,7 +37,7 @@ def harden_site(kit: Path) -> None:
 def harden_server(server: Path, store: Path) -> None:
     """Writes the server's settings; `store` is where it keeps its jobs, an absolute path."""
     path = server / "local" / "resources.json.default"
-    default = read_json(path, remedy="make the federation's folder anew")
+    default = read_json(path, remedy="make the federation's folder again")
     _write(server / "local" / "resources.json", _server_resources(default, store))
     _write(server / "local" / "authorization.json", _authorization())
     _write(server / "local" / "log_config.json", _logging())
@@ -46,7 +46,7 @@ def harden_server(server: Path, store: Path) -> None:
 
 
 def _site_resources() -> dict[str, Any]:
-    # FLARE tells the server every key at the top that it does not know: nothing private here.
+    # FLARE sends the server every top-level key that it does not know: nothing private here.
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
@@ -77,7 +77,7 @@ def _site_resources() -> dict[str, Any]:
 
 
 def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
-    """FLARE's own settings, but for who may run what and where jobs are kept."""
+    """FLARE's own settings, changed in who may run what and where jobs are kept."""
     resources = default | {
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CONTROLLER],
@@ -85,10 +85,10 @@ def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
         store / "snapshots"
     )
-    # A site tells the server every 10 s that it is there; FLARE would believe it for 10 minutes.
+    # A site sends a sign of life every 10 s; FLARE would take it as alive for 10 minutes more.
     for server in resources["servers"]:
         server["heart_beat_timeout"] = 60
-    # Sites stream no logs, so that nothing is there to receive them.
+    # Sites stream no logs, so nothing needs to receive them.
     components = [one for one in resources["components"] if one["id"] != "log_receiver"]
     for component in components:
         if component["id"] == "job_manager":
@@ -111,7 +111,7 @@ def _authorization() -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any]:
-    """Warnings to standard output only: silodp keeps that outside FLARE's workspace."""
+    """Logs warnings to standard output only, which silodp keeps outside FLARE's workspace."""
     line = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
     formatter = {"()": "nvflare.fuel.utils.log_utils.BaseFormatter", "fmt": line}
     return {

@@ -1,4 +1,4 @@
-"""Jobs of the federation: given to the server, followed and aborted, as its administrator."""
+"""Submits, follows and aborts jobs of a federation, as its administrator."""
 
 import contextlib
 import io
@@ -21,10 +21,10 @@ from silodp.sites.flare.processes import accepts
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
 
-# FLARE's own pauses, in seconds, of 2 and 0.5, would decide over the time of a round.
+# FLARE's own pauses of 2 and 0.5 seconds would take longer than a round.
 TASK_REQUEST_INTERVAL = 0.02
 TASK_FETCH_INTERVAL = 0.02
-# Seconds: a site tells the server every 10 that it is there.
+# Seconds since a site's last sign of life, of which it sends one every 10.
 _LATELY = 25.0
 # Seconds that a job can run without a process: it ends in about 10.
 _LOST = 60.0
@@ -41,7 +41,7 @@ def job_folder(folder: Path, job: str, sites: Sequence[str]) -> Path:
         {
             "name": "silodp",
             "resource_spec": {},
-            # Who is there begins; the coordinator knows how many it needs.
+            # The sites that are there begin; the coordinator knows how many it needs.
             "min_clients": 1,
             "deploy_map": {"app": ["server", *sites]},
         },
@@ -86,7 +86,7 @@ def follow(
     flare_job: str,
     poll: float = 1.0,
     timeout: float | None = None,
-    told: Callable[[str], None] | None = None,
+    on_status: Callable[[str], None] | None = None,
     look: Callable[[], None] | None = None,
 ) -> None:
     """Waits until the job is complete; refuses with the reason if it ended in another way.
@@ -97,16 +97,16 @@ def follow(
       flare_job: what `submit` returned.
       poll: seconds between two looks.
       timeout: seconds to wait at most.
-      told: called with FLARE's status whenever that changes.
+      on_status: called with FLARE's status whenever that changes.
       look: called at every look; what it raises ends the waiting.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    before, seen = "", time.monotonic()
+    before, last_seen = "", time.monotonic()
     with _session(folder) as session:
         while True:
             status = _status(session, flare_job)
-            if told is not None and status != before:
-                told(status)
+            if on_status is not None and status != before:
+                on_status(status)
             before = status
             if look is not None:
                 look()
@@ -116,8 +116,8 @@ def follow(
                 raise SilodpError(_ended(folder, job, status))
             # A server that was killed lists its job as running for ever after.
             if status != "RUNNING" or _listed(session, flare_job):
-                seen = time.monotonic()
-            if time.monotonic() - seen > _LOST:
+                last_seen = time.monotonic()
+            if time.monotonic() - last_seen > _LOST:
                 raise SilodpError(
                     f"The job {job!r} is gone, though the server lists it as running: "
                     "start it again, and it goes on from its last round."
@@ -134,7 +134,7 @@ def status(folder: Path, flare_job: str) -> str:
 
 
 def abort(folder: Path, flare_job: str) -> None:
-    """Ends a job; one that has ended already is left as it is."""
+    """Aborts a job, unless it has ended already."""
     with _session(folder) as session:
         if not _status(session, flare_job).startswith("FINISHED"):
             session.abort_job(flare_job)
@@ -211,8 +211,8 @@ def _session(folder: Path) -> Iterator["Session"]:
 
 def _address(admin: Path) -> tuple[str, int]:
     path = admin / "startup" / "fed_admin.json"
-    told = read_json(path, remedy="make the federation's folder anew")["admin"]
-    return str(told["host"]), int(told["port"])
+    admin_entry = read_json(path, remedy="make the federation's folder again")["admin"]
+    return str(admin_entry["host"]), int(admin_entry["port"])
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

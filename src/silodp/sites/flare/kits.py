@@ -1,4 +1,4 @@
-"""Kits: what a site needs to be let in by the server, and how a site takes one that it was sent."""
+"""Kits, with which the server lets a site in: how they are made, and how a site unpacks one."""
 
 import contextlib
 import io
@@ -57,8 +57,8 @@ def make_kits(
 ) -> list[Path]:
     """Makes the server, its administrator and one kit for each site, in the federation's folder.
 
-    Called again with more sites, it makes kits for these; what is there is kept. Each kit holds the
-    proposal.
+    If called again with more sites, it makes kits for these and keeps the others. Each kit holds
+    the proposal.
     """
     for site in sites:
         check_site_name(site)
@@ -79,7 +79,7 @@ def make_kits(
     _keep(made / ADMIN, folder / "admin")
     kits = _private(folder / "kits")
     paths = [_zipped(made / site, kits / f"{site}.zip", proposal) for site in sites]
-    # Keys are in the state of the authority and in the kits; a third copy is one too many.
+    # Keys are in the authority's state and in the kits: a third copy is one too many.
     shutil.rmtree(made)
     return paths
 
@@ -87,7 +87,7 @@ def make_kits(
 def unpack_kit(zip: Path, into: Path) -> str:
     """Unpacks a kit into a new folder, with the site's own settings; returns the site's name.
 
-    Nothing that a kit holds is ever run: what is not a certificate, a key or the server's address
+    Nothing in a kit is ever run: all but certificates, a key, the server's address and the proposal
     is refused.
     """
     if into.exists():
@@ -136,21 +136,23 @@ def _project(name: str, host: str, port: int, sites: Sequence[str]) -> dict[str,
 
 
 def _provision(folder: Path, project: dict[str, Any]) -> Path:
-    """Has FLARE make everything; returns the folder that it made it in."""
+    """Has FLARE make everything; returns the folder of what was made."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.prov_utils import prepare_builders
     from nvflare.lighter.provision import prepare_project
     from nvflare.lighter.provisioner import Provisioner
 
-    told = io.StringIO()
+    output = io.StringIO()
     try:
-        with _umask(0o077), contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        with _umask(0o077), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             made = Provisioner(str(folder), prepare_builders(project), None)
             context = made.provision(prepare_project(project))
     except (Exception, SystemExit) as error:
-        raise SilodpError(f"FLARE could not make the kits: {error or told.getvalue()}.") from error
+        raise SilodpError(
+            f"FLARE could not make the kits: {error or output.getvalue()}."
+        ) from error
     if context.get(CtxKey.BUILD_ERROR):
-        raise SilodpError(f"FLARE could not make the kits: {told.getvalue().strip()}.")
+        raise SilodpError(f"FLARE could not make the kits: {output.getvalue().strip()}.")
     return Path(str(context[CtxKey.CURRENT_PROD_DIR]))
 
 
@@ -219,7 +221,7 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 
 def _checked(path: Path, files: dict[str, bytes]) -> tuple[str, dict[str, Any]]:
-    """The site's name and its FLARE configuration, made anew of what the kit says."""
+    """The site's name and a new FLARE configuration, from the checked content of the kit."""
     try:
         certificate = x509.load_pem_x509_certificate(files["client.crt"])
         authority = x509.load_pem_x509_certificate(files["rootCA.pem"])
@@ -242,13 +244,13 @@ def _checked(path: Path, files: dict[str, bytes]) -> tuple[str, dict[str, Any]]:
 
 
 def _client_configuration(path: Path, site: str, text: bytes) -> dict[str, Any]:
-    """FLARE reads components to run from this file too: only the server's address is kept."""
+    """A FLARE configuration with the kit's server address and nothing else: it could name code."""
     wrong = SilodpError(f"{path} does not say where the server is: ask for the kit again.")
     try:
         (server,) = json_of(text, str(path), "ask for the kit again")["servers"]
         project, identity = server["name"], server["identity"]
         host, port = server["service"]["target"].split(":")
-        sound = (
+        valid = (
             re.fullmatch(r"[A-Za-z0-9_-]{1,63}", project)
             and _HOST.fullmatch(identity)
             and _HOST.fullmatch(host)
@@ -257,7 +259,7 @@ def _client_configuration(path: Path, site: str, text: bytes) -> dict[str, Any]:
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         raise wrong from None
-    if not sound:
+    if not valid:
         raise wrong
     return {
         "format_version": 2,

@@ -1,7 +1,7 @@
-"""How a job's own process is started, at a site and at the server.
+"""Starts a job's own process, at a site and at the server.
 
 FLARE's launchers join a command with blanks and split it again, which breaks at a folder with a
-blank in its name; and at a site, the process must know which commands it does not take.
+blank in its name; and a site's process must refuse some of the server's commands.
 """
 
 import shlex
@@ -21,11 +21,11 @@ from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job
 class SiteJob(ProcessHandle):
     """A job's process at a site, whose sudden end is not reported.
 
-    FLARE would end the whole job for all sites; so the site just does not answer.
+    FLARE would end the whole job for all sites; as it is, the site just does not reply.
     """
 
     def poll(self) -> Any:
-        """How it ended, as FLARE is told."""
+        """How the process ended, in FLARE's words: a sudden end is reported as success."""
         code = super().poll()
         return JobReturnCode.SUCCESS if code == JobReturnCode.EXECUTION_ERROR else code
 
@@ -34,7 +34,7 @@ class SiteJobLauncher(ClientProcessJobLauncher):
     """Starts a job's process at a site."""
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> SiteJob:
-        """Starts it as FLARE does."""
+        """Starts the process as FLARE does."""
         handle: Any = super().launch_job(job_meta, fl_ctx)
         return SiteJob(process_adapter=handle.adapter)
 

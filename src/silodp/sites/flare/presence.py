@@ -1,4 +1,4 @@
-"""Tells the site's own command line that the coordinator has let the site in."""
+"""A file that tells the site's command line that the coordinator has let the site in."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ class Presence(FLComponent):
     """Writes the process's number into a file beside the workspace once it is registered."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Called by FLARE whenever anything happens."""
+        """Handles an event; FLARE calls it whenever anything happens."""
         if event_type == EventType.AFTER_CLIENT_REGISTER:
             workspace: Any = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             write_file(Path(workspace.get_root_dir(), "..", FILE), str(os.getpid()), sync="none")

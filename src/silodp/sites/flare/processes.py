@@ -1,7 +1,7 @@
 """The FLARE server and a site's FLARE client as processes: started, watched and stopped.
 
-The scripts that come with a kit are not run: whoever made the kit could have written anything
-there. What they would start is started from here.
+The scripts in a kit are not run: whoever made the kit could have written anything there. What
+they would start is started from here.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from silodp.sites.flare.presence import FILE as UP_FILE
 
 SERVER_PID, SERVER_LOG = "server.pid", "server.log"
 SITE_PID, SITE_LOG = "site.pid", "site.log"
-_REMEDY = "get it anew from the coordinator"
+_REMEDY = "get it again from the coordinator"
 _GRACE = 10.0  # seconds from asking a process to end to ending it
 
 # After a job's last round FLARE would wait a quarter of an hour for sites that are gone.
@@ -40,7 +40,7 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
     server = folder / "server"
     host, port = _server_address(server / "startup" / "fed_server.json")
     _not_running(folder / SERVER_PID, "The server")
-    # Once more: the folder may have moved, and its settings may have been tried out.
+    # Written again: the folder may have moved, and its settings may have been changed.
     harden_server(server, (folder / "server-store").resolve())
     if accepts(host, port):
         raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
@@ -60,14 +60,14 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
 
 
 def start_site(folder: Path, wait: float = 30.0) -> bool:
-    """Starts the site whose kit is in `folder`/kit; whether the coordinator let it in by then.
+    """Starts the site whose kit is in `folder`/kit; returns whether the coordinator let it in.
 
-    If not, the process goes on trying.
+    It waits `wait` seconds for that; after them the process goes on trying.
     """
     kit = folder / "kit"
     _not_running(folder / SITE_PID, "The site")
     site = site_name(kit)
-    # Once more: whatever came into these folders since, this is what the site agrees to.
+    # Written again: whatever came into these folders since, these settings are the site's.
     harden_site(kit)
     (folder / UP_FILE).unlink(missing_ok=True)
     module = "silodp.sites.flare.site_process"
@@ -85,18 +85,18 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
 def site_is_up(folder: Path) -> bool:
     """Whether the site's process runs and was let in by the coordinator at some time."""
     try:
-        told = int((folder / UP_FILE).read_text("utf-8"))
+        pid = int((folder / UP_FILE).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return False
     running = _process(folder / SITE_PID)
-    return running is not None and running.pid == told
+    return running is not None and running.pid == pid
 
 
 def site_name(kit: Path) -> str:
     """The name of the site that an unpacked kit is for."""
     try:
-        told = read_json(kit / "startup" / "fed_client.json", remedy=_REMEDY)
-        return str(told["client"]["fqsn"])
+        configuration = read_json(kit / "startup" / "fed_client.json", remedy=_REMEDY)
+        return str(configuration["client"]["fqsn"])
     except (SilodpError, KeyError, TypeError):
         raise SilodpError(
             f"{kit} holds no kit: unpack the one that the coordinator sent."
@@ -104,12 +104,12 @@ def site_name(kit: Path) -> str:
 
 
 def is_running(pidfile: Path) -> bool:
-    """Whether the process of this file runs: the same one, not a later one of its number."""
+    """Whether the process of this file runs: that one, not a later one with its number."""
     return _process(pidfile) is not None
 
 
 def stop(pidfile: Path) -> bool:
-    """Stops the process and the jobs that it started; whether there was any."""
+    """Stops the process and the jobs that it started; returns whether there was any."""
     try:
         workspace = str(_note(pidfile)["workspace"])
     except (KeyError, TypeError):
@@ -162,7 +162,7 @@ def _launch(
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment; JAX on the CPU unless told otherwise."""
+    """This process's environment, with JAX on the CPU unless it says otherwise."""
     environment = {"JAX_PLATFORMS": "cpu"} | os.environ
     # Python would else look for modules in the working directory first.
     return environment | {"PYTHONSAFEPATH": "1"}
@@ -186,7 +186,7 @@ def _process(pidfile: Path) -> psutil.Process | None:
 
 
 def _note(pidfile: Path) -> Any:
-    """What is noted in the file; empty where there is none, or nothing that was written here."""
+    """The content of the file; empty if there is none, or not one that was written here."""
     try:
         return json_of(pidfile.read_bytes(), str(pidfile), _REMEDY)
     except (FileNotFoundError, SilodpError):
@@ -224,8 +224,8 @@ def _end(processes: list[psutil.Process]) -> None:
 
 def _server_address(path: Path) -> tuple[str, int]:
     try:
-        told = read_json(path, remedy=_REMEDY)
-        host, port = told["servers"][0]["service"]["target"].rsplit(":", 1)
+        configuration = read_json(path, remedy=_REMEDY)
+        host, port = configuration["servers"][0]["service"]["target"].rsplit(":", 1)
         return host, int(port)
     except (ValueError, KeyError, IndexError, TypeError):
         raise SilodpError(

@@ -1,4 +1,4 @@
-"""A job from its submission to its end, whatever happens to FLARE's jobs on the way.
+"""Runs a job from its submission to its end, whatever happens to FLARE's jobs on the way.
 
 FLARE ends a job when a site's job process dies, does not go on with one after its server died, and
 does not let a site that comes back into a job that runs. Where silodp's job stands is on disk at
@@ -14,10 +14,10 @@ from silodp.base.errors import SilodpError
 from silodp.sites.federation_setup import is_finished, progress_of
 from silodp.sites.flare.jobs import abort, follow, registered, submit
 
-# So often in a row a job may end without a step forward.
+# The number of times in a row that a FLARE job may end without progress.
 _MOST_IDLE = 3
 _POLL = 0.5
-_LOOK_FOR_SITES = 5.0  # seconds between two looks whether a lost site is back
+_LOOK_FOR_SITES = 5.0  # seconds between checks whether a lost site is back
 
 
 def run_job(
@@ -36,24 +36,24 @@ def run_job(
       job: its name.
       sites: all of them.
       patience: seconds to wait for sites that are not there.
-      report: told where the job stands, twice a second.
-      say: told in words what is done about what went wrong.
+      report: called with the job's progress, twice a second.
+      say: called with sentences about what went wrong and what is done about it.
     """
     idle = 0
     while not is_finished(progress_of(folder, job), len(sites)):
         before = _stands_at(folder, job)
-        there = _wait_for(folder, job, sites, patience)
+        present = _wait_for(folder, job, sites, patience)
         try:
-            _once(folder, job, there, sites, report)
+            _once(folder, job, present, sites, report)
         except SilodpError as error:
             idle = 0 if _stands_at(folder, job) > before else idle + 1
             if idle >= _MOST_IDLE:
                 raise
             say(f"{error} Going on after round {_stands_at(folder, job)[0]}.")
             continue
-        told = progress_of(folder, job)
-        report(told)
-        left = [site for site in sites if told is None or site not in told["finished"]]
+        progress = progress_of(folder, job)
+        report(progress)
+        left = [site for site in sites if progress is None or site not in progress["finished"]]
         if not left:
             break
         back = [site for site in left if site in registered(folder)]
@@ -64,23 +64,23 @@ def run_job(
 
 
 def _stands_at(folder: Path, job: str) -> tuple[int, int]:
-    """Rounds that are done, and sites that are."""
-    told = progress_of(folder, job)
-    return (0, 0) if told is None else (told["round"], len(told["finished"]))
+    """The numbers of rounds and of sites that are finished."""
+    progress = progress_of(folder, job)
+    return (0, 0) if progress is None else (progress["round"], len(progress["finished"]))
 
 
 def _wait_for(folder: Path, job: str, sites: Sequence[str], patience: float) -> list[str]:
-    """The sites that are there, at the latest after so many seconds."""
+    """Waits for all sites, at most `patience` seconds; returns those that are connected."""
     end = time.monotonic() + patience
     while True:
         try:
-            there = [site for site in sites if site in registered(folder)]
-        except SilodpError:  # the server may be starting anew
+            present = [site for site in sites if site in registered(folder)]
+        except SilodpError:  # the server may be starting again
             if time.monotonic() > end:
                 raise
-            there = []
-        if len(there) == len(sites) or (there and time.monotonic() > end):
-            return there
+            present = []
+        if len(present) == len(sites) or (present and time.monotonic() > end):
+            return present
         if time.monotonic() > end:
             raise SilodpError(
                 f"No site is connected: start them (silodp site start), then submit job {job} "
@@ -92,23 +92,25 @@ def _wait_for(folder: Path, job: str, sites: Sequence[str], patience: float) -> 
 def _once(
     folder: Path,
     job: str,
-    there: Sequence[str],
+    present: Sequence[str],
     sites: Sequence[str],
     report: Callable[[dict[str, Any] | None], None],
 ) -> None:
-    """One of FLARE's jobs, until it ends, or until a site is back that it does not have."""
-    begun, looked = time.time(), time.monotonic()
-    flare_job = submit(folder, job, there)
+    """Runs one of FLARE's jobs until it ends, or until a site is back that it does not have."""
+    start, last_look = time.time(), time.monotonic()
+    flare_job = submit(folder, job, present)
 
     def look() -> None:
-        nonlocal looked
-        told = progress_of(folder, job)
-        report(told)
-        # Before its first words, what is on disk is of the job before.
-        if told is None or told["time"] < begun or time.monotonic() - looked < _LOOK_FOR_SITES:
+        nonlocal last_look
+        progress = progress_of(folder, job)
+        report(progress)
+        # Until this job writes its progress, the file is that of the job before.
+        if progress is None or progress["time"] < start:
             return
-        looked = time.monotonic()
-        lost = [site for site in sites if site not in there or site in told["silent"]]
+        if time.monotonic() - last_look < _LOOK_FOR_SITES:
+            return
+        last_look = time.monotonic()
+        lost = [site for site in sites if site not in present or site in progress["silent"]]
         back = [site for site in lost if site in registered(folder)]
         if back:
             abort(folder, flare_job)

@@ -1,7 +1,7 @@
-"""How a request and a reply travel: one line of JSON and the bytes of the arrays, read strictly.
+"""Requests and replies as they travel: one line of JSON and the arrays' bytes, read strictly.
 
-Arrays travel as their bytes, not as FLARE's own kind of array: what arrives can then be checked
-for type, shape and length before anything is made of it.
+Arrays travel as their bytes, not as FLARE's own kind of array, so that type, shape and length are
+checked before an array is made.
 """
 
 import json
@@ -35,7 +35,7 @@ def from_request(request: Request) -> Shareable:
 
 
 def to_request(shareable: Any) -> Request:
-    """The request that arrived; refuses what is not one."""
+    """Reads a request that arrived; refuses what is not one."""
     keys = ("kind", "job", "proposal", "round", "version")
     words, arrays = _unpacked("request", shareable, set(keys))
     kind, job, proposal, number, version = (words[key] for key in keys)
@@ -55,7 +55,7 @@ def from_reply(reply: Reply) -> Shareable:
 
 
 def to_reply(shareable: Any) -> Reply:
-    """The reply that arrived; refuses what is not one."""
+    """Reads a reply that arrived; refuses what is not one."""
     words, arrays = _unpacked("reply", shareable, {"status", "reason", "about"})
     status, reason, about = (words[key] for key in ("status", "reason", "about"))
     if status not in ("ok", "refused"):
@@ -63,7 +63,7 @@ def to_reply(shareable: Any) -> Reply:
     if not isinstance(reason, str):
         raise _unreadable("reply", "its reason is not text")
     if not isinstance(about, dict):
-        raise _unreadable("reply", "what it tells is not a table")
+        raise _unreadable("reply", "its about is not a table")
     return Reply(status, reason, about, arrays)
 
 
@@ -95,12 +95,12 @@ def _unpacked(what: str, shareable: Any, keys: set[str]) -> tuple[dict[str, Any]
     if not isinstance(words, str) or not isinstance(arrays, list):
         raise _unreadable(what, "its parts have the wrong types")
     try:
-        told = json_of(words, "It", "send it as JSON")
+        fields = json_of(words, "It", "send it as JSON")
     except SilodpError:
         raise _unreadable(what, "its words are not JSON") from None
-    if not isinstance(told, dict) or set(told) != keys:
+    if not isinstance(fields, dict) or set(fields) != keys:
         raise _unreadable(what, "its words are not those of this version of silodp")
-    return told, [_array_in(what, array) for array in arrays]
+    return fields, [_array_in(what, array) for array in arrays]
 
 
 def _array_in(what: str, packed: Any) -> np.ndarray:
@@ -119,7 +119,7 @@ def _array_in(what: str, packed: Any) -> np.ndarray:
     dtype = np.dtype(name).newbyteorder("<")
     if not isinstance(raw, bytes) or len(raw) != count * dtype.itemsize:
         raise _unreadable(what, "an array in it has the wrong length")
-    # A copy: what np.frombuffer makes cannot be written to.
+    # A copy, because the array of np.frombuffer is read-only.
     return np.frombuffer(raw, dtype).reshape(shape).astype(np.dtype(name))
 
 

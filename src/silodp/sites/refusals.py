@@ -1,0 +1,23 @@
+"""Why a site refuses a request, in the words that the coordinator gets: they tell of no record."""
+
+from silodp.base.errors import SilodpError
+
+SPENT = "budget spent"
+CLOSED = "the job is closed in the site's ledger: submit it again, as another run"
+LEDGER = "the site's ledger does not allow this"
+WAITING = (
+    "another run of this proposal has joined and has no round yet: let it begin, or submit this "
+    "one when it has ended"
+)
+NEVER_BEGUN = "another run of its proposal joined before any round of it was answered"
+NONE_LEFT = "the job has no round left: submit it again, as another run"
+LOST = "the job was begun, but where it stood is lost at the site: submit it again, as another run"
+CHANGED = (
+    "the site's records, policy or keys are not those that the job was begun with: submit it "
+    "again, as another run"
+)
+NOT_FINITE = "the model is not finite any more: a smaller lr would help"
+
+
+class Refusal(SilodpError):
+    """A site's refusal of a request: its text is all that the coordinator learns."""
