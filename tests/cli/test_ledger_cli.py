@@ -166,6 +166,11 @@ def test_close(cli, sentence, folder):
 
 def test_close_wants_a_reason(cli, sentence, folder):
     sentence(cli("ledger", "close", folder, "first", "--reason", ""))
+
+
+def test_only_a_run_itself_says_that_it_finished(cli, sentence, folder):
+    said = sentence(cli("ledger", "close", folder, "first", "--reason", "finished"))
+    assert "give another" in said
     assert account(folder).runs["first"].closed is None
 
 

@@ -209,7 +209,13 @@ def close(
     From then on no process can answer a further round of it.
     """
     from silodp.privacy.ledger.charging import close_everywhere
+    from silodp.privacy.session import FINISHED
 
+    if reason.strip() == FINISHED:  # a site would take it for a job whose end it has forgotten
+        raise SilodpError(
+            f"--reason is {reason!r}, which runs say of themselves when they end: give another, such "
+            "as abandoned."
+        )
     silos = [ledger.silo for ledger in _ledgers(directory, silo)]
     closed = close_everywhere(directory, silos, run, reason)
     if as_json:
