@@ -213,8 +213,8 @@ def close(
 
     if reason.strip() == FINISHED:  # a site would take it for a job whose end it has forgotten
         raise SilodpError(
-            f"--reason is {reason!r}, which runs say of themselves when they end: give another, such "
-            "as abandoned."
+            f"--reason is {reason!r}, which runs say of themselves when they end: give another, "
+            "such as abandoned."
         )
     silos = [ledger.silo for ledger in _ledgers(directory, silo)]
     closed = close_everywhere(directory, silos, run, reason)
