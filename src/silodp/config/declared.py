@@ -9,7 +9,7 @@ import math
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -126,22 +126,26 @@ class Option:
         """Its flag on the command line."""
         return flag(self.name)
 
-    @property
+    @cached_property
     def kind(self) -> type:
         """The main type: float of `float | None`, str of a Literal, Path of `Path | Mapping`."""
         hint = _without_none(self.hint)[0]
         return str if get_origin(hint) is Literal else hint
 
-    @property
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes; empty if it is not limited to some."""
         hint = _without_none(self.hint)[0]
         return get_args(hint) if get_origin(hint) is Literal else ()
 
+    @cached_property
+    def _takes_paths(self) -> bool:
+        takes = _without_none(self.hint)
+        return Path in takes and str not in takes
+
     def converted(self, value: Any) -> Any:
         """The value in the option's own type, such as a Path for text."""
-        takes = _without_none(self.hint)
-        if isinstance(value, str) and Path in takes and str not in takes:
+        if isinstance(value, str) and self._takes_paths:
             return Path(value)
         if isinstance(value, Mapping):  # of any kind
             return dict(value)

@@ -399,6 +399,8 @@ class RunRequest(DataRequest):
     def __post_init__(self):
         for name, declared in OPTIONS.items():
             given = getattr(self, name)
+            if given is declared.default:  # most are, in each of a sweep's thousands of settings
+                continue
             value = declared.converted(given)
             if value is not given:
                 object.__setattr__(self, name, value)
