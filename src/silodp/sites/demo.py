@@ -19,6 +19,7 @@ from silodp.base.files import write_file
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.result import Result, read_result
+from silodp.runs.requests import without_effect
 from silodp.runs.run import run
 from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation
@@ -179,6 +180,8 @@ def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, flo
         )
         training = {n: v for n, v in proposal.training.items() if v is not None}
         training |= {"method": "local"}
+        useless = without_effect(training, training)  # beside a method that was not agreed on
+        training = {option: value for option, value in training.items() if option not in useless}
         result = run(
             federation=replace(alone, name="demo"),
             epsilon=site.policy.epsilon,
