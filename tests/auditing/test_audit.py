@@ -364,7 +364,7 @@ def test_a_failed_check_is_exit_code_1(cli, attack_alone, monkeypatch):
     done = cli(*CALL, "--trials", 40)
     assert done.exit_code == 1
     assert "Silo 'silo-01' does not do what is planned" in done.stderr
-    assert "the first: size of the noise." in done.stderr
+    assert "the first: noise of each parameter." in done.stderr
     assert "not so" in done.stdout
 
 
