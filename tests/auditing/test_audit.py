@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
-from federations import small
+from federations import images, small
 from scipy import stats
 
 from silodp.auditing import audit as audit_module
@@ -226,6 +226,18 @@ def test_subjects_are_attacked_whole(attack_alone):
     found = audit(federation=federation, **SAMPLED)
     assert found.unit == "subject"
     assert 0.25 < found.lower_bound <= found.claimed_epsilon
+
+
+def test_images_are_attacked(attack_alone):
+    """The canary reaches the model."""
+    found = audit(
+        federation=images(),
+        **{"method": "local", "model": "softmax", "rounds": 1, "batch_size": 30, "lr": 0.1},
+        **{"epsilon": 60, "delta": 1e-3, "trials": 100, "entropy": "seed"},
+    )
+    assert found.passed
+    attack = next(bound for bound in found.bounds if bound.name == "attack")
+    assert attack.epsilon > 1
 
 
 def test_sampling_by_gaps(attack_alone):

@@ -22,6 +22,8 @@ from silodp.runs.prepare import prepare
 from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 FEDERATION, ROUNDS, LR = small(sizes=(40, 70)), 3, 0.1
 OPTIONS = {"method": "listening", "rounds": ROUNDS, "lr": LR, "epsilon": 4.0, "delta": 1e-4}
 OPTIONS |= {"batch_size": 1000, "small_silos": "full-batch", "seeds": 1}
@@ -59,7 +61,8 @@ def listening(trains):
             learned=learned,
         )
 
-    return silodp.MethodEntry("FedAvg, and what it heard", "1 pass", build, options=("lam",))
+    summary = f"FedAvg{'' if trains else ' without training'}, and what it heard"
+    return silodp.MethodEntry(summary, "1 pass", build, options=("lam",))
 
 
 @pytest.fixture(autouse=True)
