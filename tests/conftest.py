@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 # Shapes in types are checked in every call. Before anything of these packages is imported, by
 # whichever test that is: what is imported already is not checked.
-install_import_hook(["silodp.methods.ebmtl"], "shape_checks.checker")
+install_import_hook(["silodp.methods", "silodp.privacy.mechanisms"], "shape_checks.checker")
 
 from silodp.cli import app  # noqa: E402
 from silodp.engines import execution, programs, simulation  # noqa: E402

@@ -60,7 +60,7 @@ def test_gaps_draw_at_the_charged_rate_whatever_else_is_drawn(batch, records):
     If gap g has probability (1 +- eta) q (1-q)^g, then a record's odds of being drawn, given all
     the others, are h(a) h(b) / h(a+b+1) for gaps before and behind it: off by at most 3 eta.
     """
-    rate = np.float32(batch) / np.float32(records)
+    rate = jnp.float32(batch) / jnp.float32(records)
     longest = int(gap_of(jnp.uint32(0), rate)[0])
     assert np.exp(-8) / 4 < (1 - batch / records) ** longest <= np.exp(-8) * (1 + 1e-6)
     gaps = np.arange(longest + 1)
@@ -85,7 +85,7 @@ def test_gaps_draw_at_the_charged_rate_whatever_else_is_drawn(batch, records):
 
 def test_words_order_gaps():
     """The bisection above rests on it: a larger word never gives a longer gap."""
-    rate = np.float32(64 / 1400)
+    rate = jnp.float32(64 / 1400)
     ordered = np.sort(np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32))
     gap = np.asarray(gap_of(jnp.asarray(ordered), rate)[0])
     assert np.all(np.diff(gap) <= 0)
