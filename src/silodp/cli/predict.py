@@ -13,10 +13,18 @@ from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.terminal import notes, print_json, safe
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from silodp.results.model_export.personal_model import PersonalModel, Predictions, Score
 
 ModelFolder = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A run's folder (with --silo), a silo's folder in it, or a card."
+    ),
+]
+SiloOfModel = Annotated[
+    str | None, typer.Option("--silo", help="Whose model, if MODEL is the folder of a run.")
 ]
 
 
@@ -25,9 +33,13 @@ def predict(
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="New records: a CSV or Parquet file.")
     ],
+    silo: SiloOfModel = None,
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
+    append: Annotated[
+        bool, typer.Option(help="Write the table's own columns as well, and every row of it.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,14 +52,17 @@ def predict(
 
     if out is not None:
         check_out(out, (table, model), overwrite)
-    loaded = load_model(model)
+    if append and as_json:
+        raise SilodpError("--append writes CSV: leave out --json.")
+    loaded = load_model(model, silo=silo)
     frame = read_table(table, loaded.text_columns, fewest=1)
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
     except SilodpError as error:
         raise SilodpError(f"{table}: {error}") from None
-    content = _csv(loaded, predictions)
+    stored = read_table(table, frame.columns, fewest=1) if append else None
+    content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)
     elif not as_json:
@@ -69,19 +84,23 @@ def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
         raise SilodpError(f"{out} is there already: choose another --out, or give --overwrite.")
 
 
-def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
-    """CSV text of predictions; rows are counted from 1, below the header of the table."""
+def _csv(
+    model: "PersonalModel", predictions: "Predictions", stored: "pd.DataFrame | None" = None
+) -> str:
+    """CSV text of predictions; rows are counted from 1, below the header of the table.
+
+    With the table as it is `stored`, its rows with the predictions beside them; rows that were left
+    out have none.
+    """
     from silodp.base.text import in_cell, shown
 
     classes = model.about.preparation.target.classes
-    header = ["row", "prediction"]
+    header = ["prediction"]
     if predictions.probabilities is not None:
         header += [shown(f"probability of {name}", None) for name in classes]
     elif classes:
         header.append("margin")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows = {}
     for place, (row, value) in enumerate(zip(predictions.rows, predictions.values, strict=True)):
         cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
         more: Any = ()
@@ -89,7 +108,19 @@ def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
             more = predictions.probabilities[place]
         elif classes:
             more = (float(predictions.outputs[place]),)
-        writer.writerow([int(row) + 1, cell, *(f"{number:.9g}" for number in more)])
+        rows[int(row)] = [cell, *(f"{number:.9g}" for number in more)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if stored is None:
+        writer.writerow(["row", *header])
+        writer.writerows([row + 1, *cells] for row, cells in rows.items())
+        return text.getvalue()
+    # A column of the table may have such a name already.
+    new = [name if name not in stored.columns else f"{name} (predicted)" for name in header]
+    writer.writerow([*stored.columns, *new])
+    nothing = [""] * len(header)
+    for row, cells in enumerate(stored.fillna("").itertuples(index=False, name=None)):
+        writer.writerow([*cells, *rows.get(row, nothing)])
     return text.getvalue()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.documents import json_of
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
@@ -58,11 +58,21 @@ class Card:
     preparation: Preparation
 
 
-def read_card(path: Path | str) -> Card:
-    """Reads the card in a silo's folder, or that file itself."""
-    path = _place(Path(path))
+def read_card(path: Path | str, silo: str | None = None) -> Card:
+    """Reads the card in a silo's folder, or that file itself; in a run's folder, the silo's."""
+    path = _place(Path(path), silo)
+    card = checked_card(path, _content(path))
+    if silo is not None and card.silo != silo:
+        raise SilodpError(
+            f"{path} is the card of silo {card.silo!r}, not of {silo!r}: leave the silo out, or "
+            "give the folder of the run."
+        )
+    return card
+
+
+def _content(path: Path) -> Any:
     content = read_bounded(path, MOST_BYTES, "give the card of a model")
-    return checked_card(path, json_of(content, str(path), "get the file again"))
+    return json_of(content, str(path), "get the file again")
 
 
 def checked_card(path: Path, whole: Any) -> Card:
@@ -101,24 +111,31 @@ def checked_card(path: Path, whole: Any) -> Card:
     return card
 
 
-def _place(path: Path) -> Path:
+def _place(path: Path, silo: str | None) -> Path:
     if not path.is_dir():
         if not path.exists():
             raise SilodpError(f"{path} does not exist: give the folder of a silo's model.")
         return path
     if (path / CARD_FILE).is_file():
         return path / CARD_FILE
-    folders = sorted(card.parent for card in (path / MODELS_FOLDER).glob(f"*/{CARD_FILE}"))
-    if folders:
-        more = f" (there are {len(folders)})" if len(folders) > 1 else ""
-        raise SilodpError(
-            f"{path} is the folder of a run: give that of one silo's model, such as "
-            f"{folders[0]}{more}."
-        )
+    # By what the cards say: folders of older runs have other names.
+    cards = {_silo_of(card): card for card in sorted(path.glob(f"{MODELS_FOLDER}/*/{CARD_FILE}"))}
+    if silo in cards:
+        return cards[silo]
+    if cards:
+        known = one_of(silo or "", cards)
+        which = "say whose model" if silo is None else f"silo {silo!r} has no model here"
+        raise SilodpError(f"{path} is the folder of a run: {which}: --silo {known}.")
     raise SilodpError(
         f"{path} holds no {CARD_FILE}: give the folder of a silo's model, as `silodp run "
         "--save-models` writes it."
     )
+
+
+def _silo_of(card: Path) -> str:
+    """The silo that a card names, whatever else is wrong with it."""
+    whole = _content(card)
+    return str(whole.get("silo")) if isinstance(whole, dict) else ""
 
 
 def _shape(at: str, sizes: list[Any]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ RUN/models/<silo>/
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from silodp.base.arrays import array_name, arrays_content
-from silodp.base.text import own_file_name
+from silodp.base.text import folder_names
 from silodp.base.values import plain
 from silodp.results.model_export.meaning import meaning_of_privacy, meaning_of_seed, meaning_of_test
 
@@ -27,20 +27,21 @@ FORMAT, VERSION = "silodp model", 1
 MODELS_FOLDER, CARD_FILE, MODEL_FILE = Path("models"), "card.json", "model.npz"
 
 
-def folder_of(silo: str) -> Path:
-    """The folder of a silo's model, within the folder of a run."""
-    return MODELS_FOLDER / own_file_name(silo)
+def folders_of(silos: Sequence[str]) -> list[Path]:
+    """The folder of each silo's model, within the folder of a run of these silos."""
+    return [MODELS_FOLDER / name for name in folder_names(silos)]
 
 
 def handover_files(result: "Result") -> Iterator[tuple[Path, bytes]]:
     """The path (in the run's folder) and content of each file; a card comes after its model."""
     leaves = jax.tree_util.tree_leaves_with_path(result.models)
+    folders = folders_of([silo["silo"] for silo in result.per_silo])
     for place, draft in enumerate(result.cards or []):
         # The model of the first seed: see `meaning_of_seed`.
         arrays = {array_name(path): np.asarray(array)[0, place] for path, array in leaves}
         content = arrays_content(arrays)
         card = card_of(result, place, draft, arrays, hashlib.sha256(content).hexdigest())
-        folder = folder_of(card["silo"])
+        folder = folders[place]
         yield folder / MODEL_FILE, content
         yield folder / CARD_FILE, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode()
 

@@ -1,6 +1,6 @@
 """A silo's model, loaded from its files: predictions for new records, and their metric.
 
-model = silodp.load_model("runs/patients/models/north-5f1b...")
+model = silodp.load_model("runs/patients/models/north")
 model.predict(pandas.read_csv("new.csv")).values
 """
 
@@ -237,12 +237,15 @@ class PersonalModel:
         return get_task(self.about.task).probabilities(outputs.astype(np.float64))
 
 
-def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:
-    """Loads the model of a silo's folder, as `--save-models` writes it.
+def load_model(
+    path: Path | str, custom_model: Model | None = None, silo: str | None = None
+) -> PersonalModel:
+    """Loads a silo's own model, as `--save-models` writes it.
 
     Args:
-      path: the folder or its card.
+      path: the silo's folder or its card; or the folder of the run.
       custom_model: the `custom_model` of the run, if it had one; it must be that model.
+      silo: whose model it is, where `path` is the folder of a run.
 
     Examples:
       >>> from pathlib import Path
@@ -250,11 +253,10 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
       ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2,
       ...     keep_models=True, out="runs/models",
       ... )
-      >>> first, second = sorted(Path("runs/models/models").iterdir())
-      >>> silodp.load_model(first).card["method"]
+      >>> silodp.load_model("runs/models", silo="silo-01").card["method"]
       'fedavg'
     """
-    card = read_card(path)
+    card = read_card(path, silo)
     file = card.path.parent / MODEL_FILE
     if not file.is_file():
         raise SilodpError(f"{file} does not exist, but its card does: get the folder again.")
