@@ -139,8 +139,12 @@ def queries_of(
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records; see `Job.measure`."""
-    features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
-    zero = jnp.int32(0)  # a metric draws no sample
+    return metric_on(job, jnp.asarray(silo.test.x), jnp.asarray(silo.test.y), params)
+
+
+def metric_on(job: Job, x: Array, y: Array, params: Any) -> Array:
+    """The metric of a model on these records; see `Job.measure`."""
+    features, zero = job.model.prepare(x), jnp.int32(0)  # a metric draws no sample
     return job.measure(params, SiloRecords(features, y, jnp.int32(len(y)), *(zero,) * 4))
 
 
