@@ -1,6 +1,7 @@
 """What every test needs, and how tests of the command line call it."""
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -62,10 +63,17 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def ledger_places(tmp_path_factory):
+    """Folders that nobody has made yet: pytest would look through all its own for each."""
+    folder = tmp_path_factory.mktemp("ledgers")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_ledgers(tmp_path_factory, monkeypatch):
+def own_ledgers(ledger_places, monkeypatch):
     """No test charges a ledger of the developer's own, or of another test."""
-    monkeypatch.setenv("SILODP_LEDGERS", str(tmp_path_factory.mktemp("ledgers") / "ledgers"))
+    monkeypatch.setenv("SILODP_LEDGERS", str(next(ledger_places)))
 
 
 @pytest.fixture(scope="module")
