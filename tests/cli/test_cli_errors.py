@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import scipy.io
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 TABLE = ("--silo-column", "silo", "--target", "score", "--epsilon", "3", "--rounds", "2")
 SMALL = ("--silos", "2", "--rounds", "2")
 TINY = ("--silos", "1", "--rounds", "1")  # where it comes to training
@@ -622,20 +624,13 @@ def test_out_that_may_not_be_written(cli, sentence, tmp_path):
 def asked(file, tmp_path):
     """Arguments of what is refused, and what is to be told; one of each kind."""
     with_value("age", 45, np.nan).to_csv(tmp_path / "nan.csv", index=False)
-    file("school.mat", b"MATLAB 5.0 garbage" * 20)
-    policies = file("policies.toml", '[default]\nepsilon = 3\n[silos."silo-1"]\nepsilon = 1')
     return {
         "nan": (("--data", tmp_path / "nan.csv", *TABLE), "column 'age' of silo 'south'"),
-        "corrupt school": (
-            ("--data", "school", "--data-dir", tmp_path, "--epsilon", 3),
-            "data get school",
-        ),
-        "policies": ((*SMALL, "--policies", policies), "'silo-01'"),
         "config": (("--config", file("run.toml", "epsilom = 3")), "use 'epsilon'"),
     }
 
 
-@pytest.mark.parametrize("name", ["nan", "corrupt school", "policies", "config"])
+@pytest.mark.parametrize("name", ["nan", "config"])
 def test_real_command(asked, command, sentence, name, tmp_path):
     args, told = asked[name]
     assert told in sentence(command("run", *args, "--out", tmp_path / "out"))

@@ -13,6 +13,8 @@ from handovers import AGE, NASTY, WARD, handed, own_test_rows, patients, silos_o
 from silodp.base.text import in_cell
 from silodp.results.model_export.files import CARD_FILE, MODEL_FILE
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 FRAME = patients(silos=NASTY)
 
 

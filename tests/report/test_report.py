@@ -84,6 +84,18 @@ def test_baselines_of_other_data_are_not_taken(tmp_path):
     assert page.text.count("1 setting; 1 budget;") == 2  # nor do they share a table
 
 
+def test_silos_are_drawn_with_the_largest_gain_first(tmp_path):
+    alone = made_up("local")
+    scales = (1.2, 3.0, 1.5, 1.1, 2.0, 4.0)
+    for silo, scale in zip(alone.per_silo, scales, strict=True):
+        silo |= {"mean": scale * silo["mean"], "per_seed": [scale * v for v in silo["per_seed"]]}
+    write_runs(tmp_path, made_up(), alone)
+    rows = re.findall(r'class="name"[^>]*>([^<]+)<', report_page([tmp_path]))
+    names = [silo["silo"] for silo in alone.per_silo]
+    expected = [names[place] for place in (5, 1, 4, 2, 0, 3)]
+    assert [name for name in rows if name in names][: len(names)] == expected
+
+
 def test_of_several_baselines_the_best_is_taken_and_named(tmp_path):
     for name, scale in (("bad", 3.0), ("good", 1.25)):
         made_up("local", scale=scale).write(tmp_path / name)

@@ -19,6 +19,8 @@ from silodp.report import report_page
 from silodp.results.model_export.card import read_card
 from silodp.results.result import MODELS_FILE, RESULT_FILE, read_models, read_result
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 HUGE = 10**400
 RESULT = json.loads(json.dumps(made_up().as_json()))
 SILOS = [silo["silo"] for silo in RESULT["per_silo"]]

@@ -24,6 +24,8 @@ from silodp.base.progress_file import PROGRESS_FILE, ProgressFile, kept_progress
 from silodp.report.live import live_part, progress_in
 from silodp.report.server import HOST, MOST_AT_ONCE, ReportServer
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 
 def asked(server, path="", method="GET", **headers):
     """The answer to a request: its status, headers and text."""

@@ -47,6 +47,8 @@ from silodp.results.model_export.files import CARD_FILE, MODEL_FILE, handover_fi
 from silodp.sites.agreed_schema import table_options
 from silodp.sites.site_setup import site_models
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 # Single precision, added up in another order than in the compiled run.
 CLOSE = {"rel": 2e-5, "abs": 1e-7}
 

@@ -8,6 +8,8 @@ import silodp
 from silodp.base.errors import SilodpError
 from silodp.runs.baselines import baselines_of, seen_together
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 ASKED = {"data": "synthetic", "silos": 3, "rounds": 2, "epsilon": 2.0, "method": "mrmtl"}
 
 
