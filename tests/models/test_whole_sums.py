@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.data.federation import Records
+from silodp.data.tasks.hazard import labels_of_times
 from silodp.models import losses, steady
 from silodp.models.model import custom_model, get_model
 from silodp.models.subjects import blocks_of, by_subject
@@ -16,6 +17,7 @@ from silodp.privacy.mechanisms.lattice import lattice_of
 
 pytestmark = pytest.mark.as_shipped
 CLIP = 1.0
+RESIDUAL_OF = {kind.loss: kind.residual for kind in losses.LINEAR_MODELS.values()}
 EXTREMES = [0.0, -0.0, 1e-45, 1e-30, -1e-19, 1.0, -3e4, 1e19, -3.4e38, np.inf, -np.inf, np.nan]
 
 
@@ -42,11 +44,17 @@ def kinds():
     numbers = rng.normal(size=n).astype(np.float32)
     classes = rng.integers(0, 3, n)
     linear = get_model("linear", "regression", (4,))
+    exposed = np.stack([np.arange(n) % 5, rng.uniform(0.1, 1, n)], axis=1).astype(np.float32)
+    events = classes % 2
+    courses = labels_of_times(rng.uniform(0, 5, n), events, (1, 2, 3.5)).astype(np.float32)
     return {
         "linear": (linear, *records((4,), numbers)),
         "svm": (get_model("svm", "binary", (4,)), *records((4,), signs)),
         "logistic": (get_model("logistic", "binary", (4,)), *records((4,), signs)),
         "softmax": (get_model("softmax", "multiclass", (4,), 3), *records((4,), classes)),
+        "poisson": (get_model("poisson", "count", (4,)), *records((4,), exposed)),
+        "ordered": (get_model("ordered", "ordinal", (4,), 4), *records((4,), classes + events)),
+        "hazards": (get_model("hazards", "hazard", (4,), 3), *records((4,), courses)),
         "any": (an_mlp(), *records((4,), numbers)),
         "convnet": (
             get_model("convnet", "multiclass", (12, 12, 1), 3),
@@ -56,7 +64,7 @@ def kinds():
 
 
 KINDS = kinds()
-SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "any")}
+SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "hazards", "any")}
 # Of each a single model, so that tests share what is compiled for it.
 UNITS = {name: model for name, (model, _, _) in KINDS.items()}
 UNITS |= {name: by_subject(model) for name, (model, _, _) in SUBJECTS.items()}
@@ -312,7 +320,7 @@ def test_residuals_are_the_derivatives_of_losses(loss):
         label = jnp.full(801, y)
         exact = jax.vmap(jax.grad(loss))(outputs, label)
         smooth = jnp.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
-        found = losses.RESIDUAL_OF[loss](outputs, label)
+        found = RESIDUAL_OF[loss](outputs, label)
         np.testing.assert_allclose(found[smooth], exact[smooth], atol=1e-5)
 
 
@@ -320,9 +328,40 @@ def test_the_softmax_residual_is_the_derivative():
     outputs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 5)) * 6)
     y = jnp.arange(50) % 5
     exact = jax.grad(lambda out: losses.softmax_loss(out, y).sum())(outputs)
-    np.testing.assert_allclose(
-        losses.RESIDUAL_OF[losses.softmax_loss](outputs, y), exact, atol=2e-5
-    )
+    np.testing.assert_allclose(RESIDUAL_OF[losses.softmax_loss](outputs, y), exact, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["poisson", "ordered", "hazards"])
+def test_residuals_of_several_labels_are_the_derivatives(name):
+    rng = np.random.default_rng(0)
+    _, _, y = KINDS[name]
+    kind = losses.LINEAR_MODELS[name]
+    shape = {"poisson": (len(y),), "ordered": (len(y), 3), "hazards": (len(y), 3)}[name]
+    for scale in (0.01, 1.0, 6.0):
+        outputs = jnp.asarray(rng.normal(size=shape) * scale, jnp.float32)
+        exact = jax.grad(lambda out: kind.loss(out, y).sum())(outputs)
+        np.testing.assert_allclose(kind.residual(outputs, y), exact, rtol=2e-3, atol=5e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(["poisson", "ordered", "hazards"]),
+    row=st.lists(st.sampled_from(EXTREMES), min_size=4, max_size=4),
+    label=st.lists(st.sampled_from([0.0, 1.0, 2.0, 1e6, -1.0, 1e12, 3e38]), min_size=4, max_size=4),
+    weights=st.lists(st.sampled_from([*EXTREMES[:9], 20.0, -60.0]), min_size=8, max_size=8),
+    clip=st.sampled_from([1.0, 0.01]),
+)
+def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label, weights, clip):
+    """Counts, ranks and courses that no check has seen: bounded, and never not a number."""
+    model, _, y = KINDS[name]
+    labels = np.asarray(label[: y.shape[1]] if y.ndim > 1 else label[0] % 4)[None].astype(y.dtype)
+    features = prepared(model, np.asarray([row], np.float32))
+    params = np.asarray(weights, np.float32)[: model.init(jax.random.key(0)).size]
+    one = np.ones(1, np.float32)
+    added = flat(jax.jit(model.whole_sum)(params, features, labels, one, clip, 2.0**-24, None))
+    assert np.linalg.norm(added * 2.0**-24) <= clip * (1 + CLIP_SLACK)
+    total = flat(jax.jit(model.clipped_sum)(params, features, labels, one, clip))
+    assert np.linalg.norm(total) <= clip * (1 + 1e-5), "and so is an experiment's"
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 17, 64, 785])

@@ -72,11 +72,14 @@ def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
 def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
     """CSV text of predictions; rows are counted from 1, below the header of the table."""
     from silodp.base.text import in_cell, shown
+    from silodp.data.tasks import get_task
 
-    classes = model.about.preparation.target.classes
+    target = model.about.preparation.target
+    classes = target.classes
     header = ["row", "prediction"]
     if predictions.probabilities is not None:
-        header += [shown(f"probability of {name}", None) for name in classes]
+        names = get_task(target.task).probability_names(target)
+        header += [shown(f"probability of {name}", None) for name in names]
     elif classes:
         header.append("margin")
     text = io.StringIO()

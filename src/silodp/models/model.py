@@ -19,13 +19,27 @@ from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
 from silodp.data.tasks import get_task
 from silodp.models import convnet
-from silodp.models.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
+from silodp.models.gradients import (
+    MICROBATCH,
+    ClippedSum,
+    generic_clipped_sum,
+    linear_block_clipped_sum,
+    linear_clipped_sum,
+)
 from silodp.models.losses import LINEAR_MODELS, LinearModel, Loss, usual_loss
 from silodp.models.metrics import MeanMetric, Metric
+from silodp.models.shared_slope import (
+    shared_block_clipped_sum,
+    shared_block_whole_sum,
+    shared_clipped_sum,
+    shared_outputs,
+    shared_whole_sum,
+)
 from silodp.models.steady import steady_norm, tidy
 from silodp.models.whole_sums import (
     WholeSum,
     in_a_loop,
+    linear_block_whole_sum,
     linear_whole_sum,
     one_by_one_whole_sum,
 )
@@ -33,6 +47,13 @@ from silodp.models.whole_sums import (
 Params = Any
 Features = Any
 LossOfOne = Callable[[Params, Features, Array], Array]
+
+
+class BlockSums(NamedTuple):
+    """Sums over blocks of records, each of which counts as one (see `subjects`)."""
+
+    clipped_sum: ClippedSum
+    whole_sum: WholeSum
 
 
 class Model(NamedTuple):
@@ -56,6 +77,9 @@ class Model(NamedTuple):
       convex: True if the loss is convex in the parameters.
       microbatch: records whose gradients are held in memory at once, where they are formed.
       built_in: True if `get_model` makes it anew from its name and the shape of the records.
+      of_blocks: sums over blocks of records, where they are faster than going one by one.
+      weights: parameters -> weights [features, outputs] and intercepts [outputs], of a model whose
+        outputs are linear in the features.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
 
@@ -81,12 +105,14 @@ class Model(NamedTuple):
     convex: bool = False
     microbatch: int = MICROBATCH
     built_in: bool = False
+    of_blocks: BlockSums | None = None
+    weights: Callable[[Params], tuple[np.ndarray, np.ndarray]] | None = None
     own_loss: LossOfOne | None = None
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether outputs are log-odds of classes: a support vector machine's are not."""
-        return get_task(self.task).of_classes and self.loss is usual_loss(self.task)
+        """Whether outputs are log-odds: a support vector machine's are not."""
+        return get_task(self.task).has_probabilities and self.loss is usual_loss(self.task)
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -202,6 +228,10 @@ def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_clas
     def apply(params: Params, features: Features) -> Array:
         return features["x"] @ params
 
+    def weights(params: Params) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.asarray(params).reshape(len(params), -1)  # the last one is the intercepts
+        return rows[:-1], rows[-1]
+
     return Model(
         name=name,
         task=kind.task,
@@ -215,6 +245,42 @@ def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_clas
         linear=True,
         convex=True,
         built_in=True,
+        of_blocks=BlockSums(
+            linear_block_clipped_sum(kind.loss), linear_block_whole_sum(kind.residual)
+        ),
+        weights=weights,
+    )
+
+
+def _shared(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_classes: int) -> Model:
+    """A linear model with one slope for each feature (see `shared_slope`)."""
+    task, features = get_task(kind.task), math.prod(input_shape)
+    start = np.concatenate([np.zeros(features), task.first_outputs(num_classes)])
+
+    def prepare(x: Array) -> Features:
+        flat = tidy(x.reshape(len(x), -1))
+        return {"x": flat, "norm": steady_norm(flat, 1)}
+
+    def weights(params: Params) -> tuple[np.ndarray, np.ndarray]:
+        slopes, intercepts = np.split(np.asarray(params), [features])
+        return np.repeat(slopes[:, None], len(intercepts), axis=1), intercepts
+
+    return Model(
+        name=name,
+        task=kind.task,
+        init=lambda key: jnp.asarray(start, jnp.float32),
+        apply=lambda params, features: shared_outputs(params, features["x"]),
+        loss=kind.loss,
+        clipped_sum=shared_clipped_sum(kind.loss),
+        whole_sum=shared_whole_sum(kind.residual),
+        prepare=prepare,
+        heavy=False,
+        convex=True,
+        built_in=True,
+        of_blocks=BlockSums(
+            shared_block_clipped_sum(kind.loss), shared_block_whole_sum(kind.residual)
+        ),
+        weights=weights,
     )
 
 
@@ -278,7 +344,8 @@ def get_model(
                 f"Model {name!r} ({kind.about}) is for a {kind.task} task, but the data are "
                 f"{task}: choose --model {' or '.join(fitting)}."
             )
-        return _linear(name, kind, input_shape, num_classes)
+        make = _shared if kind.shared else _linear
+        return make(name, kind, input_shape, num_classes)
     if name in _CONVNETS:
         kernel, _ = _CONVNETS[name]
         smallest = 3 * kernel + 1
@@ -315,7 +382,8 @@ def custom_model(
       init: key -> parameters, a pytree of float32 arrays.
       apply: parameters, x [n, ...] -> outputs [n] or [n, 1] (regression, binary) or [n, classes].
         It must treat each record by itself (no batch normalisation), or clipping means nothing.
-      task: regression, binary or multiclass.
+      task: what it is for, such as regression or binary: see `docs/data.md` for all, and for what
+        labels and outputs are then.
       loss: outputs, labels -> the loss of each record [n]; by default the task's usual one.
       name: what results call it.
       convex: whether the loss is convex in the parameters, as some methods need.

@@ -180,7 +180,17 @@ def data_options(request: RunRequest) -> DataOptions:
     given = {name: getattr(request, name) for name in DATA_OPTIONS}
     if isinstance(request.ignore, str):
         given["ignore"] = [column.strip() for column in request.ignore.split(",")]
+    if isinstance(request.cut_points, str):
+        given["cut_points"] = _numbers("--cut-points", request.cut_points)
     return DataOptions(**given)
+
+
+def _numbers(what: str, text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SilodpError(f"{what} is {text!r}: give numbers separated by commas.") from None
 
 
 def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:

@@ -51,26 +51,22 @@ class Binary(Classification):
         """Two different values, be they words or numbers."""
         return len(distinct) == 2
 
-    def check_agreed(
-        self,
-        where: str,
-        target: str,
-        target_range: tuple[float, float] | None,
-        classes: tuple[str, ...] | None,
-    ) -> None:
+    def check_agreed(self, where: str, target: "Target") -> None:
         """Refuses a schema without the two classes."""
-        super().check_agreed(where, target, target_range, classes)
-        if classes is not None and len(classes) != 2:
+        super().check_agreed(where, target)
+        if len(target.classes) != 2:
             raise SilodpError(
-                f"{where}: the target {target!r} has {len(classes)} classes, but the task is "
-                "binary: give two, or choose multiclass."
+                f"{where}: the target {target.name!r} has {len(target.classes)} classes, but "
+                "the task is binary: give two, or choose multiclass."
             )
 
     def right(self, outputs: Any, y: Any) -> Any:
         """An output of exactly 0 is a draw, and counts as wrong for both classes."""
         return outputs * y > 0
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
         """The class's name; None where both are exactly as likely."""
         low, high = target.classes
         return [None if output == 0 else high if output > 0 else low for output in outputs]
@@ -79,7 +75,7 @@ class Binary(Classification):
         """[n, 2]."""
         return np.stack([expit(-outputs), expit(outputs)], axis=1)
 
-    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str, classes: int) -> None:
         """The two sigmoids side by side."""
         yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
         graph.add("Concat", no, yes, axis=1, name="probabilities")

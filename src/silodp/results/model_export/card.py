@@ -10,6 +10,7 @@ from silodp.base.errors import SilodpError
 from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
+from silodp.data.tables.target import check_target
 from silodp.data.tasks import TASKS, get_task
 from silodp.results.model_export.described import preparation_of_card
 from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, VERSION
@@ -39,7 +40,7 @@ class Card:
       name: the model's name.
       built_in: whether it is one of silodp's models.
       input_shape: the shape of one record.
-      num_classes: the number of classes of a multiclass task, else 0.
+      num_classes: the number of classes, or of intervals of time; 0 where there are neither.
       pixels: the values of bytes 0 and 255, for images in bytes.
       sha256: the hash of the model's file.
       preparation: how records become features.
@@ -97,6 +98,7 @@ def checked_card(path: Path, whole: Any) -> Card:
         sha256=text_of(at, model, "sha256"),
         preparation=preparation_of_card(where, part_of(where, whole, "preparation"), task),
     )
+    check_target(where, card.preparation.target)
     _check_agreement(where, card)
     return card
 
@@ -151,7 +153,7 @@ def _check_agreement(where: str, card: Card) -> None:
         )
     task = get_task(card.task)
     expected = task.count_classes(card.num_classes)
-    if classes != expected or card.num_classes != task.num_classes_of(classes):
+    if classes != expected or card.num_classes != preparation.target.num_classes:
         raise SilodpError(
             f"{where}: it names {classes} classes, but the model has {expected}: get the file "
             "again."
