@@ -143,6 +143,11 @@ def _say(
     )
     if left_out := rows - len(predictions.rows):
         console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
+    if model.about.threshold:
+        from scipy.special import expit
+
+        high, chance = model.about.preparation.target.classes[-1], expit(model.about.threshold)
+        console.print(f"{safe(repr(high))} is predicted from a probability of {chance:.3g} on.")
     if unused:
         shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
         console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")

@@ -377,6 +377,24 @@ class RunRequest(DataRequest):
         group="Training",
         tags={"agreed", "single"},
     )
+    prevalence: float | None = option(
+        None,
+        "Share of the second of two classes that is known beforehand: both then weigh alike in "
+        "training, and probabilities stay true (model logistic).",
+        group="Training",
+        tags={"agreed", "single"},
+        above=0,
+        below=1,
+    )
+    cost_ratio: float | None = option(
+        None,
+        "How many false alarms a missed case of the second class is worth: it is predicted from a "
+        "probability of 1 / (1 + ratio) on, not of 1/2 (binary).",
+        group="Training",
+        tags={"agreed", "single"},
+        above=0,
+        single_precision=True,
+    )
     metric_share: float = option(
         0.0,
         "Share of epsilon for noisy test metrics; 0 leaves them exact and not private.",

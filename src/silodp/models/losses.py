@@ -7,6 +7,7 @@ it alone.
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -98,7 +99,8 @@ def hazard_loss(outputs: Array, y: Array) -> Array:
 class LinearModel(NamedTuple):
     """A linear model: its task, its loss, the derivative of that by the outputs, and its words.
 
-    `shared` says that all outputs have one slope for each feature, and an intercept of their own.
+    `shared` says that all outputs have one slope for each feature, and an intercept of their own;
+    `first` is the intercept to begin with, of other models.
     """
 
     task: TaskName
@@ -106,6 +108,7 @@ class LinearModel(NamedTuple):
     residual: Residual
     about: str
     shared: bool = False
+    first: float = 0.0
 
 
 LINEAR_MODELS: dict[str, LinearModel] = {
@@ -138,6 +141,39 @@ LINEAR_MODELS: dict[str, LinearModel] = {
         shared=True,
     ),
 }
+
+
+WEIGHTED = "logistic"
+"""The model whose records can have weights by their class."""
+
+
+@cache
+def weighted_for(prevalence: float) -> LinearModel:
+    """Logistic regression in which both classes weigh alike, where the second's share is declared.
+
+    The more frequent class has less weight, the rarer one has 1:
+
+        loss = weight(y) log(1 + e^(-y (output + shift))),   shift = log(weight(+1) / weight(-1))
+
+    Weights would move log-odds by the shift; with it in the loss, outputs are those of the records
+    as they are, and nothing has to be corrected afterwards. A record's weight follows from its own
+    label and a number that is public, and is part of its gradient before that is clipped: what a
+    record adds is at most the clip, and epsilon is what it was.
+    """
+    odds = prevalence / (1.0 - prevalence)
+    weight_no, weight_yes = min(1.0, odds), min(1.0, 1.0 / odds)
+    shift = math.log(weight_yes / weight_no)
+
+    def weight(y: Array) -> Array:
+        return jnp.where(y > 0, weight_yes, weight_no)
+
+    def loss(outputs: Array, y: Array) -> Array:
+        return weight(y) * logistic_loss(outputs + shift, y)
+
+    def residual(outputs: Array, y: Array) -> Array:
+        return weight(y) * logistic_residual(outputs + shift, y)
+
+    return LINEAR_MODELS[WEIGHTED]._replace(loss=loss, residual=residual, first=-shift)
 
 
 def usual_loss(task: TaskName) -> Loss:

@@ -17,7 +17,7 @@ from jax import Array
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
-from silodp.data.tasks import get_task
+from silodp.data.tasks import Task, get_task
 from silodp.models import convnet
 from silodp.models.gradients import (
     MICROBATCH,
@@ -26,7 +26,14 @@ from silodp.models.gradients import (
     linear_block_clipped_sum,
     linear_clipped_sum,
 )
-from silodp.models.losses import LINEAR_MODELS, LinearModel, Loss, usual_loss
+from silodp.models.losses import (
+    LINEAR_MODELS,
+    WEIGHTED,
+    LinearModel,
+    Loss,
+    usual_loss,
+    weighted_for,
+)
 from silodp.models.metrics import MeanMetric, Metric
 from silodp.models.shared_slope import (
     shared_block_clipped_sum,
@@ -80,6 +87,8 @@ class Model(NamedTuple):
       of_blocks: sums over blocks of records, where they are faster than going one by one.
       weights: parameters -> weights [features, outputs] and intercepts [outputs], of a model whose
         outputs are linear in the features.
+      prevalence: the declared share of the second of two classes, by which records have weights.
+      threshold: the log-odds above which the second of two classes is predicted.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
 
@@ -108,11 +117,19 @@ class Model(NamedTuple):
     of_blocks: BlockSums | None = None
     weights: Callable[[Params], tuple[np.ndarray, np.ndarray]] | None = None
     own_loss: LossOfOne | None = None
+    prevalence: float | None = None
+    threshold: float = 0.0
 
     @property
     def has_probabilities(self) -> bool:
         """Whether outputs are log-odds: a support vector machine's are not."""
-        return get_task(self.task).has_probabilities and self.loss is usual_loss(self.task)
+        usual = self.prevalence is not None or self.loss is usual_loss(self.task)
+        return usual and get_task(self.task).has_probabilities
+
+    @property
+    def deciding(self) -> Task:
+        """The task, whose classes are decided at this model's threshold."""
+        return get_task(self.task).deciding_at(self.threshold)
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -145,7 +162,7 @@ def metric_value(
     With a bound it is to be released. Then no record may change another's share, not by a last bit:
     records go one at a time through one loop body, and shares are counted in whole steps.
     """
-    task, present = get_task(model.task), jnp.arange(len(y)) < records
+    task, present = model.deciding, jnp.arange(len(y)) < records
     if math.isinf(bound):
         return metric.value(task, model.apply(params, features), y, present)
     if not isinstance(metric, MeanMetric):
@@ -164,7 +181,7 @@ def metric_value(
 
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
-    right = get_task(model.task).right
+    right = model.deciding.right
     return model._replace(loss=lambda outputs, y: 1.0 - right(outputs, y).astype(jnp.float32))
 
 
@@ -235,7 +252,7 @@ def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_clas
     return Model(
         name=name,
         task=kind.task,
-        init=lambda key: jnp.zeros(shape, jnp.float32),
+        init=lambda key: jnp.zeros(shape, jnp.float32).at[-1].set(kind.first),
         apply=apply,
         loss=kind.loss,
         clipped_sum=linear_clipped_sum(kind.loss),
@@ -333,9 +350,21 @@ MODELS: dict[str, str] = {name: kind.about for name, kind in LINEAR_MODELS.items
 
 
 def get_model(
-    name: str, task: TaskName, input_shape: tuple[int, ...], num_classes: int = 0
+    name: str,
+    task: TaskName,
+    input_shape: tuple[int, ...],
+    num_classes: int = 0,
+    prevalence: float | None = None,
 ) -> Model:
-    """The built-in model of that name for a federation's task and input shape."""
+    """The built-in model of that name for a federation's task and input shape.
+
+    With a prevalence, records have weights by their class (see `losses.weighted_for`).
+    """
+    if prevalence is not None and name != WEIGHTED:
+        raise SilodpError(
+            f"--prevalence weighs the records of two classes, which the model {name!r} does not "
+            f"know: choose --model {WEIGHTED}, or leave it out."
+        )
     if name in LINEAR_MODELS:
         kind = LINEAR_MODELS[name]
         if kind.task != task:
@@ -344,8 +373,10 @@ def get_model(
                 f"Model {name!r} ({kind.about}) is for a {kind.task} task, but the data are "
                 f"{task}: choose --model {' or '.join(fitting)}."
             )
+        if prevalence is not None:
+            kind = weighted_for(prevalence)
         make = _shared if kind.shared else _linear
-        return make(name, kind, input_shape, num_classes)
+        return make(name, kind, input_shape, num_classes)._replace(prevalence=prevalence)
     if name in _CONVNETS:
         kernel, _ = _CONVNETS[name]
         smallest = 3 * kernel + 1

@@ -19,6 +19,13 @@ class Binary(Classification):
     name = "binary"
     model = "logistic"
 
+    def __init__(self, threshold: float = 0.0):
+        self.threshold = threshold
+
+    def deciding_at(self, threshold: float) -> "Binary":
+        """Yes from these log-odds on, not from even odds."""
+        return Binary(threshold) if threshold else TASK
+
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """All but -1 and +1."""
         return sorted(set(np.unique(y).tolist()) - {-1.0, 1.0})
@@ -61,15 +68,16 @@ class Binary(Classification):
             )
 
     def right(self, outputs: Any, y: Any) -> Any:
-        """An output of exactly 0 is a draw, and counts as wrong for both classes."""
-        return outputs * y > 0
+        """An output at the threshold is a draw, and counts as wrong for both classes."""
+        return (outputs - self.threshold) * y > 0
 
     def predicted(
         self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
     ) -> list[Any]:
-        """The class's name; None where both are exactly as likely."""
+        """The class's name; None where it is a draw."""
         low, high = target.classes
-        return [None if output == 0 else high if output > 0 else low for output in outputs]
+        beyond = outputs - np.float32(self.threshold)
+        return [None if one == 0 else high if one > 0 else low for one in beyond]
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, 2]."""

@@ -198,6 +198,14 @@ class Task(ABC):
           beside: the numbers of the column beside the target's that a prediction takes, if any.
         """
 
+    def deciding_at(self, threshold: float) -> "Task":
+        """The task where the second of two classes is predicted above these log-odds."""
+        if threshold:
+            raise SilodpError(
+                f"--cost-ratio is about two classes, but the task is {self.name}: leave it out."
+            )
+        return self
+
     def probability_names(self, target: "Target") -> tuple[str, ...]:
         """What each column of `probabilities` is the probability of."""
         return target.classes

@@ -17,6 +17,7 @@ from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, 
 from silodp.results.model_export.plain_values import (
     choice_of,
     list_of,
+    number_of,
     numbers_of,
     part_of,
     text_of,
@@ -43,6 +44,7 @@ class Card:
       num_classes: the number of classes, or of intervals of time; 0 where there are neither.
       pixels: the values of bytes 0 and 255, for images in bytes.
       sha256: the hash of the model's file.
+      threshold: the log-odds above which the second of two classes is predicted.
       preparation: how records become features.
     """
 
@@ -56,6 +58,7 @@ class Card:
     num_classes: int
     pixels: tuple[float, float] | None
     sha256: str
+    threshold: float
     preparation: Preparation
 
 
@@ -96,6 +99,7 @@ def checked_card(path: Path, whole: Any) -> Card:
         num_classes=_count(at, "num_classes", value_of(at, model, "num_classes")),
         pixels=pixels,
         sha256=text_of(at, model, "sha256"),
+        threshold=number_of(at, model, "threshold") if "threshold" in model else 0.0,
         preparation=preparation_of_card(where, part_of(where, whole, "preparation"), task),
     )
     check_target(where, card.preparation.target)
@@ -151,7 +155,7 @@ def _check_agreement(where: str, card: Card) -> None:
             f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
             f"the model takes {list(card.input_shape)}: get the file again."
         )
-    task = get_task(card.task)
+    task = get_task(card.task).deciding_at(card.threshold)
     expected = task.count_classes(card.num_classes)
     if classes != expected or card.num_classes != preparation.target.num_classes:
         raise SilodpError(

@@ -142,7 +142,7 @@ class PersonalModel:
                 "check their values."
             )
         target = self.about.preparation.target
-        values = get_task(target.task).predicted(outputs, target, exposures)
+        values = self.model.deciding.predicted(outputs, target, exposures)
         return Predictions(rows, outputs, values, self._probabilities(outputs))
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
@@ -161,7 +161,7 @@ class PersonalModel:
         if not len(known):
             return None
         y = target.encode(self.about.silo, frame.iloc[known])
-        task, outputs = get_task(self.about.task), predictions.outputs[known]
+        task, outputs = self.model.deciding, predictions.outputs[known]
         y = y.astype(task.label_dtype)
         metric = self._metric(y)
         mask = jnp.ones(len(known), bool)
@@ -302,6 +302,7 @@ def _model(card: Card, custom: Model | None) -> Model:
         )
     else:
         model = custom
+    model = model._replace(threshold=card.threshold)
     return model if card.pixels is None else on_pixels(model, *card.pixels)
 
 
