@@ -95,7 +95,7 @@ class _Arguments(TypedDict, total=False):
     method: str
     """How silos learn together (silodp methods)."""
     model: str | None
-    """One of linear, svm, logistic, softmax, poisson, ordered, hazards, convnet, convnet5."""
+    """svm (two classes), convnet or convnet5 (images); else the task's own."""
     silo_lam: Path | str | Mapping[str, float] | None
     """TOML file with a lambda of its own for each silo that it names."""
     clusters: int
