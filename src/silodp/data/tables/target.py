@@ -173,10 +173,17 @@ def check_target(where: str, target: Target) -> None:
 
 
 def _target(frames: Frames, name: str, task: TaskName | None, schema: Schema) -> Target:
+    beside = schema.beside
     declared = schema.classes is not None or schema.target_range is not None
+    # Cut points say all that times are to a model; nothing is looked for in the records then.
+    declared = declared or bool(beside.cut_points)
     if schema.classes is not None:
         count = len(schema.classes)
         fitting: list[TaskName] = [t.name for t in TASKS.values() if t.fits_classes(count)]
+    elif beside.given:
+        fitting = [known.name for known in TASKS.values() if set(beside.given) <= {*known.takes}]
+        task = task or next(iter(fitting), None)
+        fitting = fitting if task is None else [task]  # `check_target` says what does not fit
     elif schema.target_range is not None:
         fitting = [known.name for known in TASKS.values() if not known.of_classes]
     else:

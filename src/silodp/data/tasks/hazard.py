@@ -37,7 +37,7 @@ def labels_of_times(times: np.ndarray, events: np.ndarray, cut_points: Any) -> n
              [ 1.,  1., 12.,  1.]])
     """
     events = np.asarray(events, float)
-    times = np.clip(np.asarray(times, float), 0, _LATEST)
+    times = np.asarray(times, float)
     cuts = np.asarray(cut_points, float)
     before = np.searchsorted(cuts, times, side="left")  # of an event at a cut point: not yet it
     until = np.searchsorted(cuts, times, side="right")
@@ -109,6 +109,10 @@ class Hazard(Task):
     def is_bounded(self, target: "Target") -> bool:
         """Cut points say all that a time can be to a model."""
         return True
+
+    def whole(self, y: np.ndarray) -> np.ndarray:
+        """Times of records that cannot be refused: not before 0, and no later than can be held."""
+        return np.clip(y, 0, _LATEST)
 
     def composed(self, y: np.ndarray, beside: np.ndarray | None, target: "Target") -> np.ndarray:
         """See `labels_of_times`."""
