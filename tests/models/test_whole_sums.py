@@ -51,6 +51,10 @@ def kinds():
         "linear": (linear, *records((4,), numbers)),
         "svm": (get_model("svm", "binary", (4,)), *records((4,), signs)),
         "logistic": (get_model("logistic", "binary", (4,)), *records((4,), signs)),
+        "weighted": (
+            get_model("logistic", "binary", (4,), prevalence=0.1),
+            *records((4,), signs),
+        ),
         "softmax": (get_model("softmax", "multiclass", (4,), 3), *records((4,), classes)),
         "poisson": (get_model("poisson", "count", (4,)), *records((4,), exposed)),
         "ordered": (get_model("ordered", "ordinal", (4,), 4), *records((4,), classes + events)),

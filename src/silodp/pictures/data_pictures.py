@@ -69,7 +69,9 @@ def _draw_sizes(federation: Federation, axes: Axes) -> None:
 
 
 def _draw_targets(federation: Federation, axes: Axes) -> None:
-    quantiles = np.array([np.quantile(silo.train.y, _QUANTILES) for silo in federation.silos])
+    numbers = get_task(federation.task).numbers
+    targets = [numbers(silo.train.y) for silo in federation.silos]
+    quantiles = np.array([np.quantile(own, _QUANTILES) for own in targets])
     order = np.argsort(quantiles[:, 2], kind="stable")
     lowest, low, middle, high, highest = quantiles[order].T
     axes.use_sticky_edges = False  # else the lowest column would touch the frame
@@ -215,7 +217,8 @@ def draw_contact_sheet(federation: Federation, path: Path) -> Path:
             for place, row in enumerate(_spread(len(records), _EACH)):
                 corner = start + 1.08 * place
                 _place_image(axes, (records.x[row] - lowest) / (highest - lowest), corner, top)
-                text = _label(federation, float(records.y[row]))
+                (label,) = get_task(federation.task).numbers(records.y[[row]])
+                text = _label(federation, float(label))
                 axes.text(corner + 0.5, top + 1.04, text, fontsize=8, ha="center", va="top")
     return save(figure, path)
 

@@ -16,6 +16,7 @@ class Deviance(ErrorMetric):
 
     name = "deviance"
     tasks = ("count", "ordinal", "hazard")
+    noun = "deviance"
     words = "mean deviance"
     short = "deviance"
     meaning = "Mean deviance"

@@ -12,6 +12,7 @@ class RankError(ErrorMetric):
 
     name = "rank_error"
     tasks = ("ordinal",)
+    noun = "error of ranks"
     words = "mean absolute error of ranks"
     short = "MAE of ranks"
     meaning = "Mean number of classes by which a prediction is off"
