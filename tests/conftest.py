@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 # Shapes in types are checked in every call. Before anything of these packages is imported, by
 # whichever test that is: what is imported already is not checked.
-install_import_hook(["silodp.methods.ebmtl"], "shape_checks.checker")
+install_import_hook(["silodp.methods", "silodp.privacy.mechanisms"], "shape_checks.checker")
 
 from silodp.cli import app  # noqa: E402
+from silodp.engines import execution, programs, simulation  # noqa: E402
 
 
 def pytest_configure(config):
@@ -53,6 +54,20 @@ def own_cache(tmp_path_factory):
 def own_ledgers(tmp_path_factory, monkeypatch):
     """No test charges a ledger of the developer's own, or of another test."""
     monkeypatch.setenv("SILODP_LEDGERS", str(tmp_path_factory.mktemp("ledgers") / "ledgers"))
+
+
+@pytest.fixture(scope="module")
+def shared_programs():
+    """Runs of a file's tests share compiled programs, as those of a sweep do.
+
+    Not for files that patch what a program is made of, or have several methods of one name.
+    """
+    kept = programs.Programs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "MOST", 1000)
+        for module in (simulation, execution):
+            patch.setattr(module, "Programs", lambda: kept)
+        yield
 
 
 @pytest.fixture(scope="session")

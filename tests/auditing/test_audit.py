@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
-from federations import small
+from federations import images, small
 from scipy import stats
 
 from silodp.auditing import audit as audit_module
@@ -26,14 +27,16 @@ from silodp.auditing.bounds import (
     separation,
     trials_for,
 )
-from silodp.auditing.checks import Check
+from silodp.auditing.checks import Check, judged
 from silodp.auditing.many_canaries import Bound, Guessed
+from silodp.auditing.noise_checks import check_noise
 from silodp.auditing.watch import Adversary
 from silodp.data.registry import DataOptions, resolve
 from silodp.models import model as models
 from silodp.privacy.accounting.accountant import deltas_of
 
-pytestmark = pytest.mark.as_shipped  # thousands of runs: fast code is worth its wait
+# Of tests that train thousands of runs: fast code is worth its wait.
+many_runs = pytest.mark.as_shipped
 BASE = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 1.0, "method": "local"}
 # All records in every step: the plain Gaussian mechanism, where a fault shows with fewest trials.
 WHOLE = BASE | {"batch_size": 30}
@@ -193,6 +196,7 @@ def test_honest_runs_pass(task, method, relation):
     assert found.relation == relation
 
 
+@many_runs
 @pytest.mark.slow
 def test_the_bound_is_not_idle():
     """With a full batch, where the mechanism gives the adversary all that is claimed.
@@ -207,6 +211,7 @@ def test_the_bound_is_not_idle():
     assert not found.warnings
 
 
+@many_runs
 def test_the_attack_by_itself_is_not_idle(attack_alone):
     found = audited(**WHOLE, trials=4000)
     assert 0.4 * found.claimed_epsilon < found.lower_bound <= found.claimed_epsilon
@@ -214,6 +219,7 @@ def test_the_attack_by_itself_is_not_idle(attack_alone):
     assert not found.warnings
 
 
+@many_runs
 def test_subjects_are_attacked_whole(attack_alone):
     options = DataOptions(silos=2, records=(120, 120), records_per_subject=3, features=4)
     federation = resolve("synthetic", options).load(0, options)
@@ -222,9 +228,21 @@ def test_subjects_are_attacked_whole(attack_alone):
     assert 0.25 < found.lower_bound <= found.claimed_epsilon
 
 
+def test_images_are_attacked(attack_alone):
+    """The canary reaches the model."""
+    found = audit(
+        federation=images(),
+        **{"method": "local", "model": "softmax", "rounds": 1, "batch_size": 30, "lr": 0.1},
+        **{"epsilon": 60, "delta": 1e-3, "trials": 100, "entropy": "seed"},
+    )
+    assert found.passed
+    attack = next(bound for bound in found.bounds if bound.name == "attack")
+    assert attack.epsilon > 1
+
+
 def test_sampling_by_gaps(attack_alone):
-    federation = small(sizes=(200, 200), test=5)
-    found = audit(federation=federation, **(SAMPLED | {"rounds": 2, "trials": 300}))
+    federation = small(sizes=(100, 100), test=5)
+    found = audit(federation=federation, **(SAMPLED | {"rounds": 2, "trials": 100}))
     assert found.passed
 
 
@@ -279,6 +297,7 @@ def named(fault, marks=()):
     return pytest.param(*fault, id=name, marks=marks)
 
 
+@many_runs
 @pytest.mark.parametrize(
     ("fault", "task", "trials", "sampling"),
     [*map(named, FAULTS), *(named(fault, pytest.mark.slow) for fault in AGAIN)],
@@ -345,12 +364,19 @@ def test_a_broken_claim_is_exit_code_1(cli, attack_alone, monkeypatch):
     assert "by: a guess" in done.stderr
 
 
-def test_a_failed_check_is_exit_code_1(cli, monkeypatch):
+def test_a_failed_check_is_exit_code_1(cli, attack_alone, monkeypatch):
+    """The check that sees the fault is made, and no other."""
+
+    def of_noise(job, _, plans, place, seeds, stage):
+        found = check_noise(job, plans, place, seeds[:20])
+        return judged([replace(check, kind="noise") for check in found])
+
+    monkeypatch.setattr(audit_module, "direct_checks", of_noise)
     faults.no_noise_on_one_parameter(monkeypatch)
     done = cli(*CALL, "--trials", 40)
     assert done.exit_code == 1
     assert "Silo 'silo-01' does not do what is planned" in done.stderr
-    assert "the first: size of the noise." in done.stderr
+    assert "the first: noise of each parameter." in done.stderr
     assert "not so" in done.stdout
 
 

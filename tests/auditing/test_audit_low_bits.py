@@ -10,8 +10,6 @@ from scipy import optimize, stats
 
 from silodp.auditing.low_bits import cell_log_odds, low_bit_checks
 
-pytestmark = pytest.mark.as_shipped
-
 # A plan of epsilon 1, delta 1e-5: 21 parameters, 40 records, a full batch, 100 rounds of one step.
 PARAMETERS, RECORDS, ROUNDS, CLIP = 21, 40, 100, 1.0
 

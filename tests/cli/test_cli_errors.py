@@ -38,13 +38,6 @@ def with_column(column, values):
     return frame
 
 
-def one_class(frame):
-    """Of a table whose silo south has one class only."""
-    frame["score"] = np.where(np.arange(len(frame)) % 2, "yes", "no")
-    frame.loc[frame["silo"] == "south", "score"] = "no"
-    return frame
-
-
 @pytest.fixture(autouse=True)
 def no_data_of_the_developer(monkeypatch):
     monkeypatch.delenv("SILODP_DATA", raising=False)
@@ -155,23 +148,6 @@ def test_row_without_a_silo(refused_table):
     assert "silo column 'silo' is empty in 1 rows" in text
 
 
-def test_silo_with_one_record(refused_table):
-    text = refused_table(pd.concat([table(), table(1, ["tiny"])]))
-    assert "Silo 'tiny' has 1 record, of which test_fraction 0.2 leaves none" in text
-    assert "leave the silo out" in text
-
-
-def test_silo_with_one_class(refused_table):
-    text = refused_table(one_class(table()))
-    assert "Silo 'south'" in text
-    assert "one class only" in text
-    assert "leave the silo out" in text
-
-
-def test_silo_with_one_class_names_it_as_the_table_does(refused_table):
-    assert "column 'score' holds one class only (no)" in refused_table(one_class(table()))
-
-
 def test_one_class_in_all_silos(refused_table):
     text = refused_table(with_column("score", "no"))
     assert "target 'score' has 1 different values" in text
@@ -183,7 +159,7 @@ def test_target_that_never_changes(refused_table):
 
 
 def test_fewer_records_than_a_batch(refused_table):
-    text = refused_table(pd.concat([table(), table(10, ["tiny"])]))
+    text = refused_table(pd.concat([table(), table(10, ["tiny"])]), "--small-silos", "refuse")
     assert "Silo 'tiny' has 8 training records, fewer than the batch size 32" in text
     assert "--batch-size 8" in text
     assert "--small-silos full-batch" in text

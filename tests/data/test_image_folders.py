@@ -295,10 +295,7 @@ def test_folders_that_lack_something(root):
     (root / "empty").mkdir()
     refused("Silo 'empty' has no images", root)
     draw(root / "empty" / "benign" / "a.png")
-    refused("Silo 'empty' has 1 record, of which test_fraction 0.2 leaves none", root)
-    for number in range(25):
-        draw(root / "empty" / "benign" / f"{number}.png", number)
-    refused(r"Silo 'empty' has images of one class only \(benign\)", root)
+    assert load(root).silos[0].max_count == 1  # one image, of one class: it takes part
 
 
 def test_one_class_in_all(tmp_path):

@@ -411,20 +411,16 @@ def test_subject_columns_that_do_not_fit(tmp_path):
     refused("no feature column", path, subject_column="who", ignore=features)
 
 
-def test_silos_with_too_few_subjects(tmp_path):
+def test_silos_with_few_subjects(tmp_path):
     frame = visits()
     frame.loc[frame.site == "south", "who"] = 99
-    path = csv(tmp_path, frame)
-    refused(
-        "Silo 'south' has 1 subject, of which test_fraction 0.2 leaves none",
-        path,
-        subject_column="who",
-    )
+    south = load(csv(tmp_path, frame), subject_column="who").silos[1]
+    assert sorted((len(south.train), len(south.test))) == [0, (frame.site == "south").sum()]
+    assert (south.public_count, south.max_count) == (1, 1)
     frame.loc[frame.index[-3:], "who"] = 98
     path = csv(tmp_path, frame)
     paper = load(path, subject_column="who", split="paper")
     assert paper.unit_counts.tolist() == [6, 1]
-    refused("Silo 'south' has 2 subjects, of which", path, subject_column="who", test_fraction=0.6)
 
 
 # --- what was taken as public
@@ -685,12 +681,57 @@ def test_missing_values_of_every_type(tmp_path):
     assert load(tmp_path / "a.parquet", drop_missing=True).input_shape == (9,)
 
 
-def test_silos_too_small(tmp_path):
+def test_a_silo_of_one_record_takes_part(tmp_path):
     frame = people()
     frame.loc[0, "site"] = "lonely"
-    refused(
-        "Silo 'lonely' has 1 record, of which test_fraction 0.2 leaves none", csv(tmp_path, frame)
-    )
+    path = csv(tmp_path, frame)
+    for seed in range(8):  # whichever side its coin falls on
+        lonely = next(silo for silo in load(path, seed=seed).silos if silo.name == "lonely")
+        assert (len(lonely.train) + len(lonely.test), lonely.public_count) == (1, 1)
+    refused("Silo 'lonely' has 1 record, too few for training", path, split="paper")
+
+
+def test_a_silo_of_one_class_takes_part(tmp_path):
+    frame = people()
+    frame.loc[frame.site == "south", "ill"] = frame.ill[0]
+    south = load(csv(tmp_path, frame), target="ill").silos[1]
+    assert len(set(south.train.y.tolist())) == 1
+
+
+# --- silos that are left out
+
+
+def test_silos_are_left_out_before_their_records_are_looked_at(tmp_path):
+    frame = people()
+    frame.loc[frame.index[frame.site == "south"][0], "bmi"] = np.nan
+    path = csv(tmp_path, frame)
+    refused("1 in column 'bmi' of silo 'south'", path)
+    for choice in ({"exclude_silos": ["south"]}, {"only_silos": ["north"]}):
+        federation = load(path, **choice)
+        assert (federation.names, federation.left_out) == (("north",), ("south",))
+
+
+def test_silos_are_left_out_by_how_many_units_they_have(tmp_path):
+    frame = visits()
+    rows, people_of = frame.site.value_counts(), frame.groupby("site").who.nunique()
+    by_row = load(csv(tmp_path, frame), ignore=["who"], min_records=int(rows.max()))
+    assert set(by_row.names) == set(rows.index[rows == rows.max()])
+    refused("the largest has", csv(tmp_path, frame), ignore=["who"], min_records=10**6)
+    kept = load(csv(tmp_path, frame), subject_column="who", min_records=int(people_of.max()))
+    assert set(kept.names) == set(people_of.index[people_of == people_of.max()])
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"exclude_silos": ["sotuh"]}, "exclude_silos: silo 'sotuh' is unknown: use 'south'"),
+        ({"only_silos": ["sotuh"]}, "only_silos: silo 'sotuh' is unknown: use 'south'"),
+        ({"only_silos": ["south"], "exclude_silos": ["south"]}, "in both"),
+        ({"exclude_silos": ["south", "north"]}, "No silo is left of 2"),
+    ],
+)
+def test_choices_that_cannot_be_meant(tmp_path, choice, words):
+    refused(words, csv(tmp_path, people()), **choice)
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e39"])

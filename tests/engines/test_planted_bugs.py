@@ -85,7 +85,8 @@ def check_batches_are_drawn_record_by_record():
         n = jnp.int32(plan.public_count)
         threshold = jnp.asarray(threshold_of(plan.expected_batch / plan.public_count))
         args = n, n, jnp.int32(plan.expected_batch), threshold
-        mask = draw_batches(plan.draw, jnp.asarray(words), 4000, plan.batch_capacity, *args).mask
+        draw = jax.jit(draw_batches, static_argnums=(0, 2, 3))
+        mask = draw(plan.draw, words, 4000, plan.batch_capacity, *args).mask
         sizes = np.asarray(mask).sum(1)
         q = plan.expected_batch / plan.public_count
         assert sizes.mean() == pytest.approx(plan.expected_batch, rel=0.05)

@@ -12,8 +12,6 @@ from silodp.methods.base import Method, add, weighted_mean
 from silodp.methods.entry import MethodEntry
 from silodp.privacy.mechanisms.queries import PassNoise, Schedule, guarded
 
-pytestmark = pytest.mark.as_shipped
-
 
 def models(federation=None, **options):
     options = {"rounds": 6, "batch_size": 16, "lr": 0.1, "epsilon": 4, "seeds": 2} | options

@@ -77,7 +77,6 @@ def test_silos_without_privacy_stay_without():
     assert np.abs(again[0] - models[0]).max() > 1e-3
 
 
-@pytest.mark.as_shipped
 def test_noise_is_that_of_the_plan():
     """No signal at all: what is left is noise, of the variance that the method is told of."""
     records = silodp.Records(np.zeros((40, 60)), np.zeros(40))
@@ -90,7 +89,6 @@ def test_noise_is_that_of_the_plan():
     assert models.std() == pytest.approx(scale, rel=0.12)
 
 
-@pytest.mark.as_shipped
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -108,7 +106,6 @@ def test_all_that_a_run_may_ask_for_is_released(task, options):
         assert result.proven == (np.isfinite(result.epsilons[0]) and not result.unproven)
 
 
-@pytest.mark.as_shipped
 def test_subjects_are_released():
     federation = small(sizes=(60, 90))
     silos = tuple(
@@ -121,7 +118,6 @@ def test_subjects_are_released():
     assert result.privacy[0]["unit"] == "subject"
 
 
-@pytest.mark.as_shipped
 def test_settings_of_one_release_share_no_noise():
     """One noise at two scales could be taken off: from two sums of one step, the sum itself."""
     rng = np.random.default_rng(0)
@@ -141,7 +137,6 @@ def test_settings_of_one_release_share_no_noise():
     assert np.linalg.norm(solved - gradients.sum(axis=0)) > scales[1]
 
 
-@pytest.mark.as_shipped
 def test_metrics_of_settings_of_one_release_share_no_noise():
     rng = np.random.default_rng(0)
     records = silodp.Records(rng.normal(size=(40, 5)), rng.normal(size=40))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,18 +50,23 @@ def test_zero_noise_and_no_clip_is_plain_sgd():
 def batches_of(place, number, n, batch):
     """The records of each step of a pass, as the engine draws them."""
     shape = group_silos([plan_of(n, batch)])[0].shape
-    key = pass_keys(jnp.asarray(run_key(0, b"")), jnp.array([place]), jnp.int32(number), 1)[0, 0]
-    drawn = draw_batches(
-        "every",
-        draw_pass(key, shape.size(5)).sample,
-        shape.steps,
-        shape.batch_capacity,
-        jnp.int32(n),
-        jnp.int32(n),
-        jnp.int32(batch),
-        threshold_of(batch / n),
-    )
-    return [np.flatnonzero(row) for row in np.asarray(drawn.mask)]
+
+    @jax.jit
+    def mask(key):
+        key = pass_keys(key, jnp.array([place]), jnp.int32(number), 1)[0, 0]
+        drawn = draw_batches(
+            "every",
+            draw_pass(key, shape.size(5)).sample,
+            shape.steps,
+            shape.batch_capacity,
+            jnp.int32(n),
+            jnp.int32(n),
+            jnp.int32(batch),
+            threshold_of(batch / n),
+        )
+        return drawn.mask
+
+    return [np.flatnonzero(row) for row in np.asarray(mask(run_key(0, b"")))]
 
 
 def plan_of(n, batch, noise=0.0, draw="every", name="s"):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,12 +62,10 @@ def test_the_package_announces_what_the_test_does():
     assert [line for line in lines if "import" in line] == ["import jax", "import silodp"]
 
 
-def test_it_is_run_by_name_from_the_command_line(command, package, tmp_path):
-    paths = [str(package), str(PACKAGE), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+def test_it_is_run_by_name_from_the_command_line(cli, package, tmp_path):
     options = ("--method", "mixture", "--method-options", "alpha=0.7", *SMALL)
-    done = command("run", *options, "--out", tmp_path / "out", env=env)
-    assert done.returncode == 0, done.stderr
+    done = cli("run", *options, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
     assert "mixture (alpha 0.7)" in done.stdout
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["options"]["method_options"] == "alpha=0.7"

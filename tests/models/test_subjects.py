@@ -1,5 +1,9 @@
-"""Subjects as the unit of privacy: blocks, and clipping by subject against a plain loop."""
+"""Subjects as the unit of privacy: blocks, and clipping by subject against a plain loop.
 
+Compiling is most of the time: models are made once, and most tests share their shapes.
+"""
+
+from functools import cache
 from itertools import product
 
 import jax
@@ -18,6 +22,21 @@ TASKS = {
     "softmax": ("multiclass", 4),
 }
 RAGGED = (3, 1, 5, 2, 2, 1, 4)
+
+
+@cache
+def base_model(name, d=5):
+    task, classes = TASKS[name]
+    return get_model(name, task, (d,), classes)
+
+
+@cache
+def unit_model(name, *d, microbatch=None):
+    """By subject; with a microbatch, as of a model that is not linear."""
+    base = base_model(name, *d)
+    if microbatch is not None:
+        base = base._replace(linear=False, microbatch=microbatch)
+    return by_subject(base)
 
 
 def labels(task, n, rng):
@@ -118,17 +137,22 @@ def test_blocks_of_images():
 # --- clipping by subject
 
 
-@pytest.mark.parametrize("name", TASKS)
+# Subjects of many sizes with every loss; more room than they need, one record each, a single
+# subject and one of very many, with a loss of one output and one of several.
+SHAPES = [(name, RAGGED, 5, None) for name in TASKS]
+SHAPES += [("svm", RAGGED, 3, 9), ("softmax", RAGGED, 3, 9), ("logistic", (1,) * 6, 4, None)]
+SHAPES += [
+    ("softmax", (6,), 2, None),
+    ("linear", (2, 40), 12, None),
+    ("softmax", (2, 40), 12, None),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "d", "width"), SHAPES)
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize(
-    ("sizes", "d", "width"),
-    [(RAGGED, 5, None), (RAGGED, 3, 9), ((1,) * 6, 4, None), ((6,), 2, None), ((2, 40), 12, None)],
-)
-def test_linear_models_equal_the_definition(name, inside, sizes, d, width):
-    task, classes = TASKS[name]
-    records = records_of(task, sizes, d)
-    base = get_model(name, task, (d,), classes)
-    model = by_subject(base)
+def test_linear_models_equal_the_definition(name, sizes, d, width, inside):
+    records = records_of(TASKS[name][0], sizes, d)
+    model = unit_model(name, d)
     params = random_params(model)
     features, y = training_data(model, records, width)
     rng = np.random.default_rng(1)
@@ -141,37 +165,32 @@ def test_linear_models_equal_the_definition(name, inside, sizes, d, width):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", TASKS)
+# Microbatches that leave a rest of the seven subjects; of one, and of more than there are.
+@pytest.mark.parametrize(
+    ("name", "microbatch"), [*((name, 4) for name in TASKS), ("linear", 1), ("softmax", 64)]
+)
 @pytest.mark.parametrize("inside", [False, True])
-def test_the_generic_path_equals_the_fast_one(name, inside):
-    task, classes = TASKS[name]
-    base = get_model(name, task, (5,), classes)
-    params = random_params(base)
-    records = records_of(task, RAGGED)
+def test_the_generic_path_equals_the_fast_one(name, microbatch, inside):
+    params = random_params(base_model(name))
+    records = records_of(TASKS[name][0], RAGGED)
     offset = 0.5 * params if inside else None
-    mask = jnp.array([1.0, 0, 1, 1, 0, 1, 1])
-    sums = []
-    for microbatch in (None, 1, 10, 64):
-        as_is = base if microbatch is None else base._replace(linear=False, microbatch=microbatch)
-        model = by_subject(as_is)
-        features, y = training_data(model, records)
-        sums.append(clipped_sum(model, params, features, y, mask, 0.7, offset))
-    for other in sums[1:]:
-        np.testing.assert_allclose(other, sums[0], rtol=1e-5, atol=1e-6)
+    mask = np.array([1.0, 0, 1, 1, 0, 1, 1], np.float32)
+    fast, generic = (
+        clipped_sum(model, params, *training_data(model, records), mask, 0.7, offset)
+        for model in (unit_model(name), unit_model(name, microbatch=microbatch))
+    )
+    np.testing.assert_allclose(generic, fast, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize(("name", "width"), [*((name, None) for name in TASKS), ("softmax", 3)])
 @pytest.mark.parametrize("inside", [False, True])
 def test_subjects_with_one_record_equal_records(name, width, inside):
-    task, classes = TASKS[name]
-    base = get_model(name, task, (5,), classes)
-    model = by_subject(base)
+    base, model = base_model(name), unit_model(name)
     params = random_params(base)
-    drawn = records_of(task, (1,) * 12)
+    drawn = records_of(TASKS[name][0], (1,) * 12)
     # By the subjects' numbers, which is the order of the blocks.
     records = drawn.take(np.argsort(drawn.subject))
-    mask = jnp.asarray(np.arange(12) % 3 != 0, jnp.float32)
+    mask = np.asarray(np.arange(12) % 3 != 0, np.float32)
     offset = 0.5 * params if inside else None
     features, y = training_data(model, records, width)
     got = clipped_sum(model, params, features, y, mask, 0.7, offset)
@@ -212,16 +231,14 @@ def test_convnets_clip_by_subject(task, inside):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_one_subject_never_counts_for_more_than_the_clip(name):
-    task, classes = TASKS[name]
-    base = get_model(name, task, (5,), classes)
-    params = 100 * random_params(base)
-    for as_is in (base, base._replace(linear=False)):
-        model = by_subject(as_is)
-        features, y = training_data(model, records_of(task, RAGGED))
-        for alone in np.eye(len(RAGGED), dtype=np.float32):
-            total = clipped_sum(model, params, features, y, alone, 0.3)
-            assert np.linalg.norm(total) <= 0.3 * (1 + 1e-5)
+@pytest.mark.parametrize("microbatch", [None, 4])
+def test_one_subject_never_counts_for_more_than_the_clip(name, microbatch):
+    model = unit_model(name, microbatch=microbatch)
+    params = 100 * random_params(base_model(name))
+    features, y = training_data(model, records_of(TASKS[name][0], RAGGED))
+    for alone in np.eye(len(RAGGED), dtype=np.float32):
+        total = clipped_sum(model, params, features, y, alone, 0.3)
+        assert np.linalg.norm(total) <= 0.3 * (1 + 1e-5)
 
 
 def losses(model, params, features, y):
@@ -263,7 +280,7 @@ def test_padding_reaches_no_model():
 @pytest.mark.parametrize("kind", ["linear", "custom"])
 def test_blocks_without_records_add_nothing(kind, inside):
     if kind == "linear":
-        base = get_model("linear", "regression", (5,))
+        base = base_model("linear")
     else:
         base = custom_model(
             lambda key: {"w": jnp.ones(5), "b": jnp.zeros(())}, unit_direction, task="regression"
@@ -287,17 +304,17 @@ def test_blocks_without_records_add_nothing(kind, inside):
 
 @pytest.mark.as_shipped
 def test_a_pull_of_zero_inside_the_clip_changes_nothing_at_all():
-    model = by_subject(get_model("linear", "regression", (5,)))
+    model = unit_model("linear")
     params = random_params(model)
     features, y = training_data(model, records_of("regression", RAGGED))
-    plain = clipped_sum(model, params, features, y, jnp.ones(7), 0.7)
-    pulled = clipped_sum(model, params, features, y, jnp.ones(7), 0.7, jnp.zeros_like(params))
+    mask = np.ones(7, np.float32)
+    plain = clipped_sum(model, params, features, y, mask, 0.7)
+    pulled = clipped_sum(model, params, features, y, mask, 0.7, np.zeros_like(params))
     np.testing.assert_array_equal(plain, pulled)
 
 
 def test_what_the_model_of_subjects_keeps():
-    base = get_model("softmax", "multiclass", (5,), 4)
-    model = by_subject(base)
+    base, model = base_model("softmax"), unit_model("softmax")
     kept = ("name", "task", "heavy", "init")
     assert [getattr(model, field) for field in kept] == [getattr(base, field) for field in kept]
     records = records_of("multiclass", RAGGED)
@@ -310,7 +327,7 @@ def test_what_the_model_of_subjects_keeps():
 
 def test_many_silos_at_once():
     """As engines call it: prepared and summed under vmap, silos padded to one shape."""
-    model = by_subject(get_model("logistic", "binary", (5,)))
+    model = unit_model("logistic")
     params = random_params(model)
     silos = [records_of("binary", sizes, seed=k) for k, sizes in enumerate((RAGGED, (2, 6)))]
 

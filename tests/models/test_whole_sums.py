@@ -15,7 +15,6 @@ from silodp.models.subjects import blocks_of, by_subject
 from silodp.models.whole_sums import CLIP_SLACK
 from silodp.privacy.mechanisms.lattice import lattice_of
 
-pytestmark = pytest.mark.as_shipped
 CLIP = 1.0
 RESIDUAL_OF = {kind.loss: kind.residual for kind in losses.LINEAR_MODELS.values()}
 EXTREMES = [0.0, -0.0, 1e-45, 1e-30, -1e-19, 1.0, -3e4, 1e19, -3.4e38, np.inf, -np.inf, np.nan]
@@ -68,6 +67,7 @@ def kinds():
 
 
 KINDS = kinds()
+SUBJECT_OF = np.repeat(np.arange(5), [1, 4, 2, 3, 2])
 SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "hazards", "any")}
 # Of each a single model, so that tests share what is compiled for it.
 UNITS = {name: model for name, (model, _, _) in KINDS.items()}
@@ -78,7 +78,7 @@ def laid_out(name):
     """The model of units, its features and labels, with one unit a row."""
     _, x, y = (KINDS | SUBJECTS)[name]
     if name in SUBJECTS:
-        x, y = blocks_of(Records(x, y, np.repeat(np.arange(5), [1, 4, 2, 3, 2])))
+        x, y = blocks_of(Records(x, y, SUBJECT_OF))
     return UNITS[name], prepared(UNITS[name], x), y
 
 
@@ -91,6 +91,11 @@ def params_of(model, scale=1.0):
     shapes = model.init(jax.random.key(0))
     keys = iter(jax.random.split(jax.random.key(1), 20))
     return jax.tree.map(lambda p: scale * jax.random.normal(next(keys), p.shape), shapes)
+
+
+def summed(name, params, features, y, mask, offset=None):
+    """The sum in single precision."""
+    return flat(jax.jit(UNITS[name].clipped_sum)(params, features, y, mask, CLIP, offset))
 
 
 def flat(tree):
@@ -114,13 +119,12 @@ def test_it_is_the_sum_of_clipped_gradients(name, offset):
     pull = jax.tree.map(lambda p: 0.3 * p, params) if offset else None
     grain = grain_for(len(y))
     found = whole(model, params, features, y, mask, pull) * float(grain)
-    # All of a ConvNet's operations are at hand already: as one program it takes longest.
-    clipped_sum = model.clipped_sum if model.heavy else jax.jit(model.clipped_sum)
-    expected = flat(clipped_sum(params, features, y, mask.astype(np.float32), CLIP, pull))
+    expected = summed(name, params, features, y, mask.astype(np.float32), pull)
     np.testing.assert_allclose(found, expected, atol=2e-4)
     assert np.abs(found).max() > 0.1
 
 
+@pytest.mark.as_shipped
 @pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
 def test_each_record_adds_what_it_adds_alone_wherever_it_stands(name):
     """Reversed, and with others left out: the sum is that of each by itself, to the last bit."""
@@ -135,12 +139,12 @@ def test_each_record_adds_what_it_adds_alone_wherever_it_stands(name):
     np.testing.assert_array_equal(together, np.sum(alone, axis=0))
     turned = jax.tree.map(lambda a: a[::-1], (features, y))
     np.testing.assert_array_equal(whole(model, params, *turned), together)
-    longer = jax.tree.map(lambda a: np.concatenate([a[:3], a]), (features, y))
-    mask = np.arange(len(y) + 3) >= 3
-    found = whole(model, params, *longer, mask, grain=grain)
-    np.testing.assert_array_equal(found, together)
+    mask = np.arange(len(y)) % 3 != 1
+    found = whole(model, params, features, y, mask)
+    np.testing.assert_array_equal(found, np.array(alone)[mask].sum(axis=0))
 
 
+@pytest.mark.as_shipped
 @pytest.mark.parametrize("name", ["linear", "logistic", "softmax"])
 def test_neither_padding_nor_a_batch_over_silos_changes_a_bit(name):
     """As the simulation does it: silos side by side, each padded to the largest."""
@@ -163,6 +167,7 @@ def test_neither_padding_nor_a_batch_over_silos_changes_a_bit(name):
         np.testing.assert_array_equal(one.ravel(), direct)
 
 
+@pytest.mark.as_shipped
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_largest_subject_changes_no_other_subjects_share(name):
     """Blocks with more room, because somebody has more records: to the last bit the same."""
@@ -171,13 +176,13 @@ def test_the_largest_subject_changes_no_other_subjects_share(name):
     unit = UNITS[name]
     params, grain = params_of(unit, 2.0), grain_for(4)
     sums = []
-    for room in (3, 4, 9):
+    for room in (3, 9):
         blocks, labels = blocks_of(records, room)
         sums.append(whole(unit, params, prepared(unit, blocks), labels, grain=grain))
     np.testing.assert_array_equal(sums[1], sums[0])
-    np.testing.assert_array_equal(sums[2], sums[0])
 
 
+@pytest.mark.as_shipped
 @pytest.mark.parametrize("by", ["record", "subject"])
 def test_one_row_more_moves_no_other_records_share_beside_a_pull_inside_the_clip(by):
     """As training does it: the pull is a product, which a compiler may fuse with the sum or not.
@@ -217,6 +222,7 @@ def test_one_row_more_moves_no_other_records_share_beside_a_pull_inside_the_clip
         np.testing.assert_array_equal(sums[2], sums[0])
 
 
+@pytest.mark.as_shipped
 def test_whether_any_subject_has_two_records_changes_no_other_subjects_share():
     """A loop of one turn is compiled as none, and rounds in other ways: there is always a loop."""
     width, subjects = 40, 150
@@ -240,20 +246,14 @@ def test_whether_any_subject_has_two_records_changes_no_other_subjects_share():
 
     alone = np.eye(subjects, dtype=np.float32)
     found = [
-        [flat(share(params, *blocks_of(records, room), mask)) for mask in alone]
-        for room in (1, 2, 3)
+        [flat(share(params, *blocks_of(records, room), mask)) for mask in alone] for room in (1, 2)
     ]
     np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
-@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
-def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):
-    """Every extreme in every place: never more than is paid for, and never not a number."""
+def extremes(name):
+    """Features and labels of units, with every extreme in every place."""
     _, x, y = (KINDS | SUBJECTS)[name]
-    unit = UNITS[name]
-    params = params_of(unit, scale)
     rng = np.random.default_rng(4)
     for trial in range(3):
         odd = np.array(x)
@@ -262,19 +262,33 @@ def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):
             odd[:] = 3e38
         labels = y
         if name in SUBJECTS:
-            odd, labels = blocks_of(Records(odd, y, np.repeat(np.arange(6), 2)))
-        features = prepared(unit, odd)
+            odd, labels = blocks_of(Records(odd, y, SUBJECT_OF))
+        yield prepared(UNITS[name], odd), labels
+
+
+@pytest.mark.as_shipped
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
+def test_extreme_records_and_models_add_no_more_than_the_clip(name, scale):
+    """Never more than is paid for, and never not a number."""
+    params, grain = params_of(UNITS[name], scale), grain_for(1)
+    for features, labels in extremes(name):
         for i in range(0, len(labels), 4):
             one = jax.tree.map(lambda a, i=i: a[i : i + 1], (features, labels))
-            grain = grain_for(1)
-            added = whole(unit, params, *one, grain=grain) * float(grain)
+            added = whole(UNITS[name], params, *one, grain=grain) * float(grain)
             assert np.linalg.norm(added) <= CLIP * (1 + CLIP_SLACK)
-        mask = np.ones(len(labels), np.float32)
-        clipped_sum = unit.clipped_sum if unit.heavy else jax.jit(unit.clipped_sum)
-        total = flat(clipped_sum(params, features, labels, mask, CLIP))
-        assert np.isfinite(total).all(), "an experiment's sum is a number too"
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+@pytest.mark.parametrize("name", [*KINDS, *SUBJECTS])
+def test_of_extreme_records_and_models_an_experiments_sum_is_a_number_too(name, scale):
+    params = params_of(UNITS[name], scale)
+    for features, labels in extremes(name):
+        total = summed(name, params, features, labels, np.ones(len(labels), np.float32))
+        assert np.isfinite(total).all()
+
+
+@pytest.mark.as_shipped
 @settings(max_examples=100, deadline=None)
 @given(
     row=st.lists(
@@ -292,12 +306,13 @@ def test_no_record_moves_a_linear_sum_by_more_than_is_paid_for(row, label, weigh
     assert np.linalg.norm(added * float(grain)) <= CLIP * (1 + CLIP_SLACK)
 
 
-@pytest.mark.parametrize("n", [16_385, 65_537])
-def test_a_large_sum_moves_by_no_more_than_the_clip(n):
+@pytest.mark.as_shipped
+def test_a_large_sum_moves_by_no_more_than_the_clip():
     """Data crafted so that single precision loses small addends: each world's sum, to the grain.
 
-    A sum of floats would move by 1.04 clips at 16,385 rows, and by 1.71 at 65,537.
+    A sum of floats would move by 1.71 clips.
     """
+    n = 65_537
     rng = np.random.default_rng(0)
     x = np.where(rng.random((n, 3)) < 0.5, 1.0, 1 + 2.0**-12).astype(np.float32)
     x[:: n // 7] *= -1.0
@@ -319,20 +334,21 @@ def test_a_large_sum_moves_by_no_more_than_the_clip(n):
 
 @pytest.mark.parametrize("loss", [losses.squared_loss, losses.hinge_loss, losses.logistic_loss])
 def test_residuals_are_the_derivatives_of_losses(loss):
-    outputs = jnp.linspace(-40, 40, 801)
+    outputs = np.linspace(-40, 40, 801, dtype=np.float32)
     for y in (-1.0, 1.0):
-        label = jnp.full(801, y)
-        exact = jax.vmap(jax.grad(loss))(outputs, label)
-        smooth = jnp.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
-        found = RESIDUAL_OF[loss](outputs, label)
+        label = np.full(801, y, np.float32)
+        exact = np.asarray(jax.jit(jax.vmap(jax.grad(loss)))(outputs, label))
+        smooth = np.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
+        found = np.asarray(jax.jit(RESIDUAL_OF[loss])(outputs, label))
         np.testing.assert_allclose(found[smooth], exact[smooth], atol=1e-5)
 
 
 def test_the_softmax_residual_is_the_derivative():
-    outputs = jnp.asarray(np.random.default_rng(0).normal(size=(50, 5)) * 6)
-    y = jnp.arange(50) % 5
-    exact = jax.grad(lambda out: losses.softmax_loss(out, y).sum())(outputs)
-    np.testing.assert_allclose(RESIDUAL_OF[losses.softmax_loss](outputs, y), exact, atol=2e-5)
+    outputs = (np.random.default_rng(0).normal(size=(50, 5)) * 6).astype(np.float32)
+    y = np.arange(50) % 5
+    exact = jax.jit(jax.grad(lambda out: losses.softmax_loss(out, y).sum()))(outputs)
+    found = jax.jit(RESIDUAL_OF[losses.softmax_loss])(outputs, y)
+    np.testing.assert_allclose(found, exact, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["poisson", "ordered", "hazards"])
@@ -341,10 +357,11 @@ def test_residuals_of_several_labels_are_the_derivatives(name):
     _, _, y = KINDS[name]
     kind = losses.LINEAR_MODELS[name]
     shape = {"poisson": (len(y),), "ordered": (len(y), 3), "hazards": (len(y), 3)}[name]
+    derivative = jax.jit(jax.grad(lambda out: kind.loss(out, y).sum()))
+    residual = jax.jit(lambda out: kind.residual(out, y))
     for scale in (0.01, 1.0, 6.0):
-        outputs = jnp.asarray(rng.normal(size=shape) * scale, jnp.float32)
-        exact = jax.grad(lambda out: kind.loss(out, y).sum())(outputs)
-        np.testing.assert_allclose(kind.residual(outputs, y), exact, rtol=2e-3, atol=5e-5)
+        outputs = (rng.normal(size=shape) * scale).astype(np.float32)
+        np.testing.assert_allclose(residual(outputs), derivative(outputs), rtol=2e-3, atol=5e-5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -358,7 +375,8 @@ def test_residuals_of_several_labels_are_the_derivatives(name):
 def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label, weights, clip):
     """Counts, ranks and courses that no check has seen: bounded, and never not a number."""
     model, _, y = KINDS[name]
-    labels = np.asarray(label[: y.shape[1]] if y.ndim > 1 else label[0] % 4)[None].astype(y.dtype)
+    ranks = np.nan_to_num(label[0], posinf=0) % 4
+    labels = np.asarray(label[: y.shape[1]] if y.ndim > 1 else ranks)[None].astype(y.dtype)
     features = prepared(model, np.asarray([row], np.float32))
     params = np.asarray(weights, np.float32)[: model.init(jax.random.key(0)).size]
     one = np.ones(1, np.float32)
@@ -368,15 +386,17 @@ def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label,
     assert np.linalg.norm(total) <= clip * (1 + 1e-5), "and so is an experiment's"
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 17, 64, 785])
+@pytest.mark.as_shipped
+@pytest.mark.parametrize("width", [1, 3, 64, 785])
 def test_a_steady_sum_is_a_sum_and_zeros_behind_change_nothing(width):
     values = np.random.default_rng(width).normal(size=(6, width)).astype(np.float32)
-    found = np.asarray(jax.jit(lambda v: steady.steady_sum(v, 1))(jnp.asarray(values)))
+    found = np.asarray(jax.jit(lambda v: steady.steady_sum(v, 1))(values))
     np.testing.assert_allclose(found, values.astype(np.float64).sum(1), atol=1e-4)
-    longer = jnp.concatenate([jnp.asarray(values), jnp.zeros((6, 9))], axis=1)
+    longer = np.concatenate([values, np.zeros((6, 9), np.float32)], axis=1)
     np.testing.assert_array_equal(jax.jit(lambda v: steady.steady_sum(v, 1))(longer), found)
 
 
+@pytest.mark.as_shipped
 def test_tidy_numbers_can_be_squared():
     tidied = np.asarray(steady.tidy(jnp.asarray(EXTREMES, jnp.float32)))
     assert np.isfinite(tidied**2).all()

@@ -17,7 +17,7 @@ import pytest
 from silodp.base.errors import SilodpError
 from silodp.data.federation import ExpectedCounts
 from silodp.sites.agreed_schema import agreed_schema, example
-from silodp.sites.findings import check_parts, look_at
+from silodp.sites.findings import findings_of_parts, look_at
 from silodp.sites.site_data import DataAtSite, data_at_site, load_records
 
 SCHEMA = agreed_schema(
@@ -346,14 +346,20 @@ def test_a_person_is_told_of_too_few(tmp_path):
     with pytest.raises(SilodpError, match="no usable row"):
         look(source, schema)
     assert load(source, schema).train_counts.tolist() == [0]
-    for words, frame in (
-        ("no records left for t", rows()[:1]),
-        ("one class only \\(no\\)", rows().assign(ill="no")),
-    ):
-        alone = load(csv(tmp_path, frame))
-        with pytest.raises(SilodpError, match=words):
-            check_parts(alone)
-    check_parts(load(csv(tmp_path, rows())))
+    sides = set()
+    for age in range(12):  # one record, whose coin falls on the one side or the other
+        alone = load(csv(tmp_path, rows()[:1].assign(age=age, ill="no")))
+        if len(alone.silos[0].train):
+            sides.add("training")
+            what = " ".join(finding.what for finding in findings_of_parts(alone))
+            assert "no records for testing" in what
+            assert "one class only (no)" in what
+        else:
+            sides.add("testing")
+            with pytest.raises(SilodpError, match="no records left for training"):
+                findings_of_parts(alone)
+    assert sides == {"training", "testing"}
+    assert findings_of_parts(load(csv(tmp_path, rows()))) == []
 
 
 def test_missing_values_can_be_dropped(tmp_path):

@@ -397,7 +397,6 @@ def test_a_table_that_cannot_be_meant_is_refused_to_a_person(tmp_path, cli):
     (folder / "proposal.json").write_text(AGREED.text)
     for what, words in (
         ("no row", "has no rows"),
-        ("one class", "of one class only (no)"),
         ("no usable row", "'sick' has no row that fits"),
     ):
         ODD[what].to_csv(folder / "records.csv", index=False)

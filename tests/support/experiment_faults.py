@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from silodp.engines import layout, simulation
+from silodp.engines import layout, rounds, simulation
 from silodp.models import gradients
 from silodp.models import model as models
 from silodp.privacy.mechanisms import randomness, training
@@ -92,43 +92,41 @@ def noise_cut_off(patch):
 
 
 def the_same_noise_in_every_round(patch):
-    keys = simulation.pass_keys
-    patch.setattr(
-        simulation, "pass_keys", lambda key, silos, number, *more: keys(key, silos, 0, *more)
-    )
+    keys = rounds.pass_keys
+    patch.setattr(rounds, "pass_keys", lambda key, silos, number, *more: keys(key, silos, 0, *more))
 
 
 def noise_again_every_third_round(patch):
-    keys = simulation.pass_keys
+    keys = rounds.pass_keys
     patch.setattr(
-        simulation,
+        rounds,
         "pass_keys",
         lambda key, silos, number, *more: keys(key, silos, number % 3, *more),
     )
 
 
 def no_noise_in_the_third_round(patch):
-    honest = simulation._local
+    honest = rounds._local
 
     def local(job, shape, number, silos, told, group, *more):
         noise = group.noise._replace(scale=jnp.where(number == 2, 0.0, group.noise.scale))
         return honest(job, shape, number, silos, told, group._replace(noise=noise), *more)
 
-    patch.setattr(simulation, "_local", local)
+    patch.setattr(rounds, "_local", local)
 
 
 def the_same_noise_in_every_silo(patch):
-    keys = simulation.pass_keys
+    keys = rounds.pass_keys
 
     def alike(key, silos, *more):
         return keys(key, jnp.zeros_like(silos), *more)
 
-    patch.setattr(simulation, "pass_keys", alike)
+    patch.setattr(rounds, "pass_keys", alike)
 
 
 def noise_shared_between_silos(patch):
     """Batches stay each silo's own."""
-    honest = simulation.draw_passes
+    honest = rounds.draw_passes
 
     def shared(keys, sizes):
         drawn = honest(keys, sizes)
@@ -136,7 +134,7 @@ def noise_shared_between_silos(patch):
             own._replace(noise=jnp.broadcast_to(own.noise[:1], own.noise.shape)) for own in drawn
         ]
 
-    patch.setattr(simulation, "draw_passes", shared)
+    patch.setattr(rounds, "draw_passes", shared)
 
 
 def the_same_noise_in_every_trial(patch):
@@ -284,7 +282,7 @@ def with_replacement(patch):
 
 def the_same_batches_in_every_round(patch):
     """Noise stays each round's own."""
-    honest = simulation.draw_passes
+    honest = rounds.draw_passes
     fixed = jax.random.bits(jax.random.key(0), (64, 64, 64), "uint32")
 
     def drawn(keys, sizes):
@@ -297,7 +295,7 @@ def the_same_batches_in_every_round(patch):
             for own in honest(keys, sizes)
         ]
 
-    patch.setattr(simulation, "draw_passes", drawn)
+    patch.setattr(rounds, "draw_passes", drawn)
 
 
 NOISE = [

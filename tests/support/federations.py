@@ -36,3 +36,25 @@ def two_kinds():
         parts = [Records(part.x, part.x @ truth) for part in (one.train, one.test)]
         silos.append(Silo(f"silo {number}", *parts))
     return Federation("kinds", tuple(silos), "regression")
+
+
+def images(sizes=(30, 41), side=10, channels=1, classes=3, subjects=False, pixels=(0.0, 1.0)):
+    """Of a few silos, in one byte a value."""
+    rng = np.random.default_rng(0)
+
+    def records(n, subject=None):
+        y = np.arange(n) % classes
+        x = rng.integers(0, 200, (n, side, side, channels))
+        x[np.arange(n), y, y] = 255
+        return Records(x.astype(np.uint8), y, subject)
+
+    return Federation(
+        "images",
+        tuple(
+            Silo(f"silo {k}", records(n, np.arange(n) // 2 if subjects else None), records(12))
+            for k, n in enumerate(sizes)
+        ),
+        "multiclass",
+        num_classes=classes,
+        pixels=pixels,
+    )

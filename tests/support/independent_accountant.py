@@ -45,15 +45,14 @@ def _one_way(parts, delta):
         place = loss / grid
         below = np.floor(place).astype(int)
         share = place - below
-        mass = np.zeros(POINTS)
-        np.add.at(mass, below % POINTS, likely * (1 - share))
-        np.add.at(mass, (below + 1) % POINTS, likely * share)
+        mass = np.bincount(below % POINTS, likely * (1 - share), POINTS)
+        mass += np.bincount((below + 1) % POINTS, likely * share, POINTS)
         spectrum = spectrum * np.fft.rfft(mass) ** n
     mass = np.fft.irfft(spectrum, POINTS)[: POINTS // 2]
     losses = np.arange(POINTS // 2) * grid
 
     def excess(e):
-        far = losses > e
+        far = slice(np.searchsorted(losses, e, side="right"), None)
         return np.sum(mass[far] * -np.expm1(e - losses[far])) - delta
 
     return brentq(excess, 0, 19 * deviation) if excess(0) > 0 else 0.0

@@ -54,7 +54,7 @@ def silos_of_data(
     federations, defaults = load(replace(request, seeds=1), data, reporter)
     federation = federations[0]
     options = resolve(request, defaults, None, federation.task)
-    policies = policies_of(options, federation.names, federation.by_subject)
+    policies = policies_of(options, federation.names, federation.by_subject, federation.left_out)
     for name, policy in zip(federation.names, policies, strict=True):
         check_unit(name, policy, request, federation)
     if parameters is None:

@@ -234,6 +234,7 @@ def describe(federation: "Federation") -> dict[str, Any]:
             }
             for silo in federation.silos
         ],
+        "left_out": list(federation.left_out),
         "declared": list(federation.declared),
         "uncovered": list(federation.uncovered),
     }
@@ -246,6 +247,8 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
     from silodp.data.tasks import get_task
 
     if not get_task(federation.task).of_classes:
+        if not len(records):
+            return {}
         y = get_task(federation.task).numbers(records.y).astype(np.float64)
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
     labels, counts = np.unique(records.y, return_counts=True)
@@ -279,6 +282,8 @@ def _print_federation(console: "Console", federation: "Federation") -> None:
             counts.append(silo.train.units)
         table.add_row(safe(silo.name), *map(str, counts), safe(labels))
     console.print(table)
+    if federation.left_out:
+        console.print(f"Left out: {safe(', '.join(federation.left_out))}.")
     if federation.declared:
         console.print(f"Taken as public: {safe(', '.join(federation.declared))}.")
     if not federation.uncovered:

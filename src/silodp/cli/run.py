@@ -132,6 +132,8 @@ def print_results(results: "list[Result]") -> None:
     console.print(table)
     if unmeasured := dict.fromkeys(silo for result in results for silo in result.unmeasured):
         console.print(metric.missing_in([safe(silo) for silo in unmeasured]), soft_wrap=True)
+    if left_out := results[0].left_out:
+        console.print(f"Left out: {safe(', '.join(left_out))}.", soft_wrap=True)
     for result in filter(sentences, results):
         console.print(f"What {safe(result.method)} learned:")
         for sentence in sentences(result):

@@ -16,7 +16,7 @@ from silodp.config.choices import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 if TYPE_CHECKING:
-    from silodp.sites.findings import Looked
+    from silodp.sites.findings import Finding, Looked
     from silodp.sites.site_data import DataAtSite
     from silodp.sites.sources import Claim
 
@@ -260,7 +260,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     from silodp.cli.plan import print_plan
     from silodp.runs.planning import describe_plans
     from silodp.sites.consents import consent
-    from silodp.sites.findings import check_parts, look_at
+    from silodp.sites.findings import findings_of_parts, look_at
     from silodp.sites.site_files import read_site
     from silodp.sites.site_plan import ledgers_at_site, plan_of
     from silodp.sites.site_setup import proposal_at, standing
@@ -272,7 +272,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     with notes().status("Reading the records and working out the plan..."):
         inspection = look_at(config.site, config.data, proposal.schema)
         prepared = plan_of(config, proposal)
-        check_parts(prepared.federations[0])
+        findings = [*inspection.findings, *findings_of_parts(prepared.federations[0])]
         ledgers = ledgers_at_site(config, prepared)
         lifetimes = None if ledgers is None else ledgers.check()
         spec = prepared.specs[0]
@@ -291,7 +291,7 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         f"{inspection.rows} rows, {len(silo.train)} are for training and "
         f"{len(silo.test)} for testing. Nothing was sent."
     )
-    _print_findings(inspection)
+    _print_findings(inspection, findings)
     print_plan(plain(content))
     if ledgers is not None:
         plan, account = prepared.plans[0][0], standing(config)
@@ -323,17 +323,17 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
     console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
 
 
-def _print_findings(inspection: "Looked") -> None:
+def _print_findings(inspection: "Looked", findings: "list[Finding]") -> None:
     """Prints what is odd about the records now, because none is refused later."""
     console = answers(soft_wrap=True)
-    if not inspection.findings:
+    if not findings:
         console.print("Every value fits the schema.")
         return
     title = (
         f"What does not fit the schema (of {inspection.rows} rows, {inspection.usable} are used)"
     )
     table = Table("column", "what", "rows", "counts as", "remedy", title=title)
-    for one in inspection.findings:
+    for one in findings:
         table.add_row(
             safe(one.column), safe(one.what), str(one.rows), safe(one.counts_as), safe(one.remedy)
         )

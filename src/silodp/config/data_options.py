@@ -76,6 +76,26 @@ class DataRequest:
     heterogeneity: float | None = option(
         None, "How far silos lie apart (synthetic).", group="Data", tags={"records"}
     )
+    only_silos: str | Sequence[str] | None = option(
+        None,
+        "Silos that take part, separated by commas; no others do.",
+        group="Data",
+        tags={"records"},
+    )
+    exclude_silos: str | Sequence[str] | None = option(
+        None,
+        "Silos to leave out, separated by commas.",
+        group="Data",
+        tags={"records"},
+    )
+    min_records: int | None = option(
+        None,
+        "Leaves out silos with fewer records (subjects, where they are protected), by public "
+        "count.",
+        group="Data",
+        least=1,
+        tags={"records"},
+    )
     subject_column: str | None = option(
         None,
         "Column that says whom a record is about: protects people, not single records.",

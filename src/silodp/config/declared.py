@@ -7,7 +7,7 @@ the sites' proposal, sweeps and results use its declaration; none of them lists 
 import dataclasses
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -150,6 +150,12 @@ class Option:
             return Path(value)
         if isinstance(value, Mapping):  # of any kind
             return dict(value)
+        return value
+
+    def parted(self, value: Any) -> Any:
+        """The value, as a list where it is text that stands for one, separated by commas."""
+        if isinstance(value, str) and Sequence in _without_none(self.hint):
+            return [part.strip() for part in value.split(",")]
         return value
 
     def check(self, value: Any) -> None:

@@ -56,6 +56,12 @@ class _Arguments(TypedDict, total=False):
     """Records of one subject (synthetic)."""
     heterogeneity: float | None
     """How far silos lie apart (synthetic)."""
+    only_silos: str | Sequence[str] | None
+    """Silos that take part, separated by commas; no others do."""
+    exclude_silos: str | Sequence[str] | None
+    """Silos to leave out, separated by commas."""
+    min_records: int | None
+    """Leaves out silos with fewer records (subjects, where they are protected), by public count."""
     subject_column: str | None
     """Column that says whom a record is about: protects people, not single records."""
     task: TaskName | None

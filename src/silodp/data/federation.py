@@ -142,8 +142,7 @@ class Federation:
         They take a quarter of the memory, and become numbers where a model uses them.
       class_names: names of the classes in the order of the labels, where they have names.
       feature_names: names of one record's features, flattened, where they have names.
-      may_be_empty: silos may hold no records, or records of one class only. For a site that has
-        promised to answer: to refuse its records would tell of them.
+      left_out: silos that options left out (see `silo_choice`), by name.
 
     Examples:
       >>> import numpy as np
@@ -164,7 +163,7 @@ class Federation:
     pixels: tuple[float, float] | None = None
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
-    may_be_empty: bool = False
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self):
         silos = tuple(
@@ -292,11 +291,11 @@ def check_federation(federation: Federation) -> None:
         if not silo.name:
             raise SilodpError("A silo has an empty name: give each silo a name.")
         for part, records in (("train", silo.train), ("test", silo.test)):
-            # To refuse coins that gave none for testing would tell how they fell.
-            may_be_empty = part == "test" and silo.expected is not None
+            # To refuse coins that left none for training would tell how they fell.
+            may_be_empty = part == "test" or silo.expected is not None
             _check_records(federation, silo.name, part, records, may_be_empty)
-        _check_classes(federation, silo)
-        if silo.train.units > silo.max_count or silo.public_count < 1 or silo.public_test_count < 1:
+        _check_labels(federation, silo)
+        if silo.expected is not None and not _are_possible(silo.expected, silo.train.units):
             raise SilodpError(
                 f"Silo {silo.name!r}: expected is {silo.expected}, but it has {silo.train.units} "
                 "to train on: give at least 1 for each, and at most as many as there may be."
@@ -309,6 +308,11 @@ def check_federation(federation: Federation) -> None:
                 f"Silo {has_not!r}: train subject is missing, but silo {has!r} has it: give every "
                 "silo's training records subjects, or none's."
             )
+
+
+def _are_possible(expected: ExpectedCounts, units: int) -> bool:
+    """Whether public counts can be those of a silo with so many units to train on."""
+    return expected.train >= 1 and expected.test >= 1 and units <= expected.max_count
 
 
 def _check_public(federation: Federation) -> None:
@@ -374,11 +378,8 @@ def _check_records(
             f"{where} x has shape {records.x.shape} and y has shape {records.y.shape}: x must be "
             f"[records, features...] and y [{shape}], with as many records."
         )
-    if len(records) == 0 and not (may_be_empty or federation.may_be_empty):
-        raise SilodpError(
-            f"{where} has no records: leave the silo out, or give it records"
-            + (" (or a larger test fraction)." if part == "test" else ".")
-        )
+    if len(records) == 0 and not may_be_empty:
+        raise SilodpError(f"{where} has no records: leave the silo out, or give it records.")
     if records.x.shape[1:] != federation.input_shape or 0 in records.x.shape[1:]:
         raise SilodpError(
             f"{where} x has records of shape {records.x.shape[1:]}, but silo "
@@ -418,7 +419,7 @@ def check_numbers(where: str, array: np.ndarray) -> None:
         )
 
 
-def _check_classes(federation: Federation, silo: Silo) -> None:
+def _check_labels(federation: Federation, silo: Silo) -> None:
     task = get_task(federation.task)
     for part, records in (("train", silo.train), ("test", silo.test)):
         if strange := task.strange_labels(records.y, federation.num_classes):
@@ -427,8 +428,3 @@ def _check_classes(federation: Federation, silo: Silo) -> None:
                 f"task here takes {task.allowed_labels(federation.num_classes)}: encode the "
                 "labels so."
             )
-    if task.is_one_sided(silo.train.y) and not federation.may_be_empty:
-        raise SilodpError(
-            f"Silo {silo.name!r}: train y holds one class only ({silo.train.y[0]:g}): a classifier "
-            "cannot be trained on it; leave the silo out or give it records of another class."
-        )

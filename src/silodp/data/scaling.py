@@ -31,9 +31,13 @@ def check_features(where: str, x: np.ndarray) -> None:
 def standardisation(train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column; the deviation of a constant column is set to 1.
 
+    Of no record, 0 and 1, with which nothing changes.
+
     A constant column is found by comparing its values, since rounding in the mean can leave it a
     deviation just above zero, and dividing by that would blow up the test records.
     """
+    if not len(train):
+        return np.zeros(train.shape[1:]), np.ones(train.shape[1:])
     constant = train.min(axis=0) == train.max(axis=0)
     mean = np.where(constant, train[0], train.mean(axis=0))
     deviation = train.std(axis=0)

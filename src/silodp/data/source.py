@@ -9,10 +9,11 @@ from silodp.config.choices import SmallSilos, Split
 from silodp.config.data_options import DataOptions
 from silodp.data.federation import Federation
 from silodp.data.files import DataFile
+from silodp.data.silo_choice import leave_out
 from silodp.data.split import check_density, check_seed, check_test_fraction
 
 # Every source may be given these; what else it takes, it names in `DataSource.takes`.
-COMMON_OPTIONS = frozenset({"preprocess", "density"})
+COMMON_OPTIONS = frozenset({"preprocess", "density", "only_silos", "exclude_silos", "min_records"})
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class DataSource:
       read: makes the federation from a seed and options that have been checked; use `load`.
       defaults_for: the defaults where they depend on the options (such as the task).
       in_paper: what the paper's table says, where it has the data set.
+      chooses_silos: `read` leaves out silos by itself, before their records are checked.
     """
 
     name: str
@@ -79,13 +81,15 @@ class DataSource:
     defaults_for: Callable[[DataOptions], Defaults] | None = None
     by_hand: str = ""
     in_paper: InPaper | None = None
+    chooses_silos: bool = False
 
     def load(self, seed: int, options: DataOptions | None = None) -> Federation:
         """The federation drawn with `seed`; the same seed and options give the same one."""
         options = options or DataOptions()
         self.check_options(options)
         check_seed(seed)
-        return self.read(int(seed), options)
+        federation = self.read(int(seed), options)
+        return federation if self.chooses_silos else leave_out(federation, options)
 
     def check_options(self, options: DataOptions) -> None:
         """Refuses options that this source does not use, and values that no source can use."""

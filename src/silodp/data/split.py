@@ -35,8 +35,8 @@ So what is (epsilon, delta)-private for neighbouring training records is that fo
 tables. How many are for training is a secret that no query is about; what is public is how many
 records the table has (where the policy says so), and what is expected of them.
 
-Not covered: that a silo is refused because a part of it is empty. The refusal shows how its coins
-fell, and that nothing more will be released.
+No silo is refused because its coins left it none to train on, or none to test with: a refusal would
+tell how they fell.
 
 By all records at once: drawn from a permutation, as scikit-learn does, so that the paper's splits
 can be drawn again (the authors call `sklearn.model_selection.train_test_split(...,
@@ -59,6 +59,7 @@ from silodp.data.federation import ExpectedCounts, Records
 MAX_SEED = 2**32 - 1
 # How far the share of test records may be from the test fraction, where a split goes by time.
 MOST_OFF = 0.25
+FEWEST_OFF = 20  # of fewer records, shares are coarse
 
 PAPER_SPLIT = (
     "Training and test records were parted by a draw over all records of a silo, as in the paper, "
@@ -214,7 +215,7 @@ def coin_split(
 ) -> Parts:
     """The training records, thinned to `density`, and the test records, each by its own coin.
 
-    Neither may be empty, unless `counted` is given: where a refusal would tell how coins fell.
+    Either may be empty: a refusal would tell how coins fell.
 
     Args:
       name: name of the silo.
@@ -239,17 +240,6 @@ def coin_split(
     if density is not None:
         check_density(density)
         used &= coins.toss(identities, density, "density", name, seed)
-    if counted is None and not (used.any() and tested.any()):
-        unit = "record" if records.subject is None else "subject"
-        count = f"{records.units} {unit}{'s' * (records.units != 1)}"
-        part = "training" if not used.any() else "testing"
-        thinned = "" if density is None else f", density {density:g}"
-        cut = f"test_fraction {test_fraction:g}" if late is None else "the test_from that is given"
-        other = "test_fraction or seed" if late is None else "test_from"
-        raise SilodpError(
-            f"Silo {name!r} has {count}, of which {cut}{thinned} leaves none for {part}: leave the "
-            f"silo out, give it {unit}s, or change {other}."
-        )
     units = records.units if counted is None else counted
     all_records = units if records.subject is None else len(records)
     expected = expected_counts(units, all_records, test_fraction, density)
@@ -300,17 +290,16 @@ def split_silo(
         train, test = subject_split(records.subject, test_fraction, seed)
     else:
         train, test = train_test_split(len(records), test_fraction, seed)
-    if not len(train) or not len(test):
+    if not len(train):
         count, unit = records.units, "record" if records.subject is None else "subject"
-        if time is not None:
-            count, unit = len(np.unique(time)), "different time"
         raise SilodpError(
             f"Silo {name!r} has {count} {unit}{'s' * (count != 1)}, too few for training and "
-            f"testing at test_fraction {test_fraction:g}: leave the silo out, give it {unit}s, or "
+            f"testing at test_fraction {test_fraction:g}: leave the silo out (--exclude-silos), or "
             "change test_fraction."
         )
     share = len(test) / len(records)
-    if time is not None and abs(share - test_fraction) > MOST_OFF:
+    many = len(test) and len(records) >= FEWEST_OFF
+    if time is not None and many and abs(share - test_fraction) > MOST_OFF:
         raise SilodpError(
             f"Silo {name!r}: {len(test)} of its {len(records)} records would be for testing at "
             f"test_fraction {test_fraction:g}, since many are of one time: give finer times, or "

@@ -14,7 +14,7 @@ from jax import Array
 
 from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
-from silodp.engines.layout import group_data, group_silos, silo_lattice
+from silodp.engines.layout import group_data, group_silos, pad_rows, silo_lattice
 from silodp.methods.base import Method
 from silodp.privacy.mechanisms.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
 from silodp.privacy.mechanisms.randomness import (
@@ -139,9 +139,11 @@ def queries_of(
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records; see `Job.measure`."""
-    features, y = job.model.prepare(jnp.asarray(silo.test.x)), jnp.asarray(silo.test.y)
+    rows = max(1, len(silo.test))  # a program has no place for none
+    x, y = (jnp.asarray(pad_rows(array, rows)) for array in (silo.test.x, silo.test.y))
     zero = jnp.int32(0)  # a metric draws no sample
-    return job.measure(params, SiloRecords(features, y, jnp.int32(len(y)), *(zero,) * 4))
+    count = jnp.int32(len(silo.test))
+    return job.measure(params, SiloRecords(job.model.prepare(x), y, count, *(zero,) * 4))
 
 
 def message_like(job: Job, method: Method, state: Any, broadcast: Any) -> Any:

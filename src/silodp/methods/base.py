@@ -9,15 +9,22 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 from silodp.privacy.mechanisms.queries import Queries, Schedule
+from silodp.privacy.mechanisms.shapes import Params, WholeNumber
 
-Params = Any
-Server = Any
-Silo = Any
-Message = Any
-Broadcast = Any
+# What a method keeps and sends: pytrees of arrays, of whichever shapes it likes.
+Server = PyTree
+Silo = PyTree
+Message = PyTree
+Broadcast = PyTree
+
+# Pytrees of arrays whose leading axis is of silos, or of clusters; the other axes are any. What
+# comes from silos may be NumPy's.
+OfSilos = PyTree[Shaped[Array | np.ndarray, "silos ..."]]
+OfClusters = PyTree[Shaped[Array, "clusters ..."]]
 
 
 class Start(NamedTuple):
@@ -38,10 +45,10 @@ class Start(NamedTuple):
     """
 
     params: Params
-    key: Array
-    place: Array | int
+    key: UInt32[Array, "2"] | Key[Array, ""]
+    place: WholeNumber
     silos: int
-    round: Array | int = 0
+    round: WholeNumber = 0
 
 
 def nothing_learned(server: Server) -> dict[str, Any]:
@@ -82,7 +89,7 @@ class Method(NamedTuple):
     init: Callable[[Start], tuple[Server, Silo]]
     broadcast: Callable[[Server], Broadcast]
     local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
-    merge: Callable[[Server, Message, Array], Server]
+    merge: Callable[[Server, OfSilos, Float[Array, " silos"]], Server]
     personal: Callable[[Silo, Broadcast], Params]
     learned: Callable[[Server], dict[str, Any]] = nothing_learned
 
@@ -107,12 +114,12 @@ def difference(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.subtract, a, b)
 
 
-def choose(condition: Array, a: Params, b: Params) -> Params:
+def choose(condition: Bool[Array, ""], a: Params, b: Params) -> Params:
     """a where the (scalar) condition holds, else b."""
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
-def weighted_mean(messages: Params, weights: Array) -> Params:
+def weighted_mean(messages: OfSilos, weights: Float[Array, " silos"]) -> Params:
     """The mean over silos (the leading axis); weights sum to 1.
 
     Examples:

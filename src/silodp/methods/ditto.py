@@ -9,17 +9,21 @@ grows with them (figure 4 of the paper). Use it without privacy, or with budgets
 twice the passes do not hurt; else `mrmtl` or `meanpull`.
 """
 
-from silodp.methods.base import Method, difference
+from silodp.methods.base import Method, Params, difference
 from silodp.methods.server import AVERAGE, ServerOptimiser
-from silodp.privacy.mechanisms.queries import Schedule
+from silodp.privacy.mechanisms.queries import Queries, Schedule
+from silodp.privacy.mechanisms.shapes import Number
 
 
 def ditto(
-    lam, shared_passes: int = 1, personal_passes: int = 1, server: ServerOptimiser = AVERAGE
+    lam: Number,
+    shared_passes: int = 1,
+    personal_passes: int = 1,
+    server: ServerOptimiser = AVERAGE,
 ) -> Method:
     """In each round a silo trains its own model, pulled towards the shared one, and the shared."""
 
-    def train_both(own, shared, queries):
+    def train_both(own: Params, shared: Params, queries: Queries) -> tuple[Params, Params]:
         # The personal passes come first: with lambda 0 they draw what local training draws.
         for _ in range(personal_passes):
             own = queries.train(own, towards=shared, strength=lam)

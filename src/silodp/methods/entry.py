@@ -114,7 +114,7 @@ def merging(entry: MethodEntry) -> MethodEntry:
     )
 
 
-def read_method_options(given: str | Mapping[str, float] | None) -> dict[str, float]:
+def read_method_options(given: object) -> dict[str, float]:
     """'a=1,b=2' as a dictionary."""
     if given is None:
         return {}

@@ -7,14 +7,15 @@ The other end of the personalisation spectrum: averaging cancels the silos' inde
 the silos must share one model. Use it where budgets are strict or silos alike.
 """
 
-from silodp.methods.base import Method, difference, one_pass_a_round
+from silodp.methods.base import Method, Params, Silo, difference, one_pass_a_round
 from silodp.methods.server import AVERAGE, ServerOptimiser
+from silodp.privacy.mechanisms.queries import Queries
 
 
 def fedavg(server: ServerOptimiser = AVERAGE) -> Method:
     """Every silo trains the shared model for a pass; the server adds the mean update."""
 
-    def train_shared(silo, shared, queries):
+    def train_shared(silo: Silo, shared: Params, queries: Queries) -> tuple[Silo, Params]:
         return silo, difference(queries.train(shared), shared)
 
     return Method(

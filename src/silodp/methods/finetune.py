@@ -9,26 +9,33 @@ where budgets are generous and silos differ moderately.
 """
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
-from silodp.methods.base import Method, choose, difference, one_pass_a_round
-from silodp.methods.server import AVERAGE, ServerOptimiser
+from silodp.methods.base import Method, OfSilos, Params, choose, difference, one_pass_a_round
+from silodp.methods.server import AVERAGE, ServerOptimiser, Shared
+from silodp.privacy.mechanisms.queries import Queries
+from silodp.privacy.mechanisms.shapes import Number
+
+# The shared model, and the number of rounds done: at the server, and as it goes out.
+State = tuple[Shared, Int[Array, ""]]
+Sent = tuple[Params, Int[Array, ""]]
 
 
-def finetune(rounds: int, fraction, server: ServerOptimiser = AVERAGE) -> Method:
+def finetune(rounds: int, fraction: Number, server: ServerOptimiser = AVERAGE) -> Method:
     """FedAvg for `fraction` of the rounds, local training from the shared model after that."""
     federated_rounds = jnp.round(fraction * rounds)
 
-    def train_adopted(own, sent, queries):
+    def train_adopted(own: Params, sent: Sent, queries: Queries) -> tuple[Params, Params]:
         start = personal(own, sent)
         trained = queries.train(start)
         return trained, difference(trained, start)
 
-    def merge(state, updates, weights):
+    def merge(state: State, updates: OfSilos, weights: Float[Array, " silos"]) -> State:
         shared, done = state
         merged = server.merge(shared, updates, weights)
         return choose(done < federated_rounds, merged, shared), done + 1
 
-    def personal(own, sent):
+    def personal(own: Params, sent: Sent) -> Params:
         shared, done = sent
         # Still adopted in the first round of finetuning: that is where it starts from.
         return choose(done <= federated_rounds, shared, own)

@@ -4,13 +4,14 @@ One end of the personalisation spectrum: no harm from heterogeneity, no help aga
 where silos are large, budgets generous or silos unlike each other; and as the yardstick.
 """
 
-from silodp.methods.base import Method, one_pass_a_round
+from silodp.methods.base import Broadcast, Method, Params, one_pass_a_round
+from silodp.privacy.mechanisms.queries import Queries
 
 
 def local() -> Method:
     """Each silo trains its own model."""
 
-    def train_alone(own, _, queries):
+    def train_alone(own: Params, _: Broadcast, queries: Queries) -> tuple[Params, tuple[()]]:
         return queries.train(own), ()
 
     return Method(

@@ -12,18 +12,20 @@ have a lambda of their own (`--silo-lam`): those with less noise need less help.
 
 import jax
 
-from silodp.methods.base import Method, difference, one_pass_a_round
+from silodp.methods.base import Method, Params, difference, one_pass_a_round
 from silodp.methods.server import AVERAGE, ServerOptimiser
+from silodp.privacy.mechanisms.queries import Queries
+from silodp.privacy.mechanisms.shapes import Number
 
 
-def meanpull(lam, server: ServerOptimiser = AVERAGE) -> Method:
+def meanpull(lam: Number, server: ServerOptimiser = AVERAGE) -> Method:
     """After each round's local work, w_k <- (w_k + lambda * mean) / (1 + lambda)."""
     keep = 1.0 / (1.0 + lam)
 
-    def pulled(own, mean):
+    def pulled(own: Params, mean: Params) -> Params:
         return jax.tree.map(lambda w, m: keep * w + (1.0 - keep) * m, own, mean)
 
-    def train_freely(own, mean, queries):
+    def train_freely(own: Params, mean: Params, queries: Queries) -> tuple[Params, Params]:
         trained = queries.train(pulled(own, mean))
         return trained, difference(trained, mean)  # averaged: the mean becomes that of all trained
 

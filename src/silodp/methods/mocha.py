@@ -15,25 +15,33 @@ Use it with linear models where some silos resemble each other, or are opposites
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
 
-from silodp.methods.base import Method, one_pass_a_round
+from silodp.methods.base import Method, OfSilos, Params, Start, one_pass_a_round
 from silodp.methods.relations import expectations
+from silodp.privacy.mechanisms.queries import Queries
+from silodp.privacy.mechanisms.shapes import Number
+
+# A silo's own model, and its place in the federation.
+Silo = tuple[Params, Int[Array, ""]]
+# What is expected of each silo's model, and how precisely.
+Expected = tuple[OfSilos, Float[Array, " silos"]]
 
 
-def mocha(lam) -> Method:
+def mocha(lam: Number) -> Method:
     """Personal models, each pulled towards what related silos let expect."""
 
-    def init(start):
+    def init(start: Start) -> tuple[OfSilos, Silo]:
         models = jax.tree.map(lambda w: jnp.stack([w] * start.silos), start.params)
         return models, (start.params, jnp.int32(start.place))
 
-    def broadcast(models):
+    def broadcast(models: OfSilos) -> Expected:
         one = jax.tree.map(lambda leaf: leaf[0], models)
         rows = jax.vmap(lambda model: ravel_pytree(model)[0])(models)
         expected, precision = expectations(rows)
         return jax.vmap(ravel_pytree(one)[1])(expected), precision
 
-    def train_as_expected(silo, sent, queries):
+    def train_as_expected(silo: Silo, sent: Expected, queries: Queries) -> tuple[Silo, Params]:
         own, place = silo
         expected, precision = jax.tree.map(lambda leaf: leaf[place], sent)
         trained = queries.train(own, towards=expected, strength=lam * precision)

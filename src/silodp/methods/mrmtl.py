@@ -8,14 +8,16 @@ training; a larger lambda federates more. Costs no more privacy than local train
 neither end of the spectrum is right: moderate noise, moderate heterogeneity.
 """
 
-from silodp.methods.base import Method, difference, one_pass_a_round
+from silodp.methods.base import Method, Params, difference, one_pass_a_round
 from silodp.methods.server import AVERAGE, ServerOptimiser
+from silodp.privacy.mechanisms.queries import Queries
+from silodp.privacy.mechanisms.shapes import Number
 
 
-def mrmtl(lam, server: ServerOptimiser = AVERAGE) -> Method:
+def mrmtl(lam: Number, server: ServerOptimiser = AVERAGE) -> Method:
     """Personal models, each pulled towards their mean with strength lambda."""
 
-    def train_towards_mean(own, mean, queries):
+    def train_towards_mean(own: Params, mean: Params, queries: Queries) -> tuple[Params, Params]:
         trained = queries.train(own, towards=mean, strength=lam)
         return trained, difference(trained, own)
 

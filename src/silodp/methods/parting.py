@@ -3,15 +3,24 @@
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from silodp.methods.base import OfSilos
+from silodp.privacy.mechanisms.shapes import WholeNumber
 
 # Silos are sorted into clusters in so many passes; few change in the last.
 JOININGS = 10
 # Weights below are rounding errors.
 ALONE = 1e-9
 
+# How much like a picked silo each is at best, and which are not picked yet.
+Picked = tuple[Float[Array, " silos"], Bool[Array, " silos"]]
 
-def alike(updates, weights, clusters: int):
-    """Silos in clusters by their updates: [silos, clusters], 1 where a silo is in a cluster.
+
+def alike(
+    updates: OfSilos, weights: Float[Array, " silos"], clusters: int
+) -> Float[Array, "silos {clusters}"]:
+    """Silos in clusters by their updates: 1 where a silo is in a cluster.
 
     Updates are compared by direction, since more steps or more noise make longer ones (F. Sattler,
     K.-R. Mueller, W. Samek. Clustered federated learning. 2020). A silo is never compared with
@@ -23,7 +32,7 @@ def alike(updates, weights, clusters: int):
 
     # First a silo for each cluster, one after another: the one that brings the others most
     # likeness (L. Kaufman, P. J. Rousseeuw. Finding groups in data. 1990: BUILD).
-    def pick(so_far, _):
+    def pick(so_far: Picked, _: None) -> tuple[Picked, Int[Array, ""]]:
         best, free = so_far
         gain = weights @ jnp.maximum(likeness - best[:, None], 0.0)
         choice = jnp.argmax(jnp.where(free, gain, -1.0))
@@ -34,7 +43,9 @@ def alike(updates, weights, clusters: int):
     at_first = jax.nn.one_hot(first, len(rows), axis=0)
 
     # Then each joins those whom it is most like on the whole, again and again.
-    def join(_, joined):
+    def join(
+        _: WholeNumber, joined: Float[Array, "silos clusters"]
+    ) -> Float[Array, "silos clusters"]:
         others = (weights @ joined)[None] - weights[:, None] * joined
         mean = likeness @ (weights[:, None] * joined) / jnp.maximum(others, ALONE)
         mean = jnp.where(others > ALONE, mean, 2.0 * joined - 1.0)  # who is alone stays, none joins

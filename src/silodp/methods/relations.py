@@ -12,13 +12,17 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
+
+from silodp.privacy.mechanisms.shapes import WholeNumber
 
 # The ridge, as a part of the mean eigenvalue of W W': what no silo has shown yet may still come.
 RIDGE = 0.3
 
 
-def expectations(rows: Array) -> tuple[Array, Array]:
+def expectations(
+    rows: Float[Array, "silos params"],
+) -> tuple[Float[Array, "silos params"], Float[Array, " silos"]]:
     """What each row is expected to be, and how precisely; the mean precision is 1.
 
     So lambda means about the same as in MR-MTL.
@@ -35,7 +39,7 @@ def expectations(rows: Array) -> tuple[Array, Array]:
     return rows - pull / precision[:, None], precision / jnp.mean(precision)
 
 
-def inverse(matrix: Array, size: int) -> Array:
+def inverse(matrix: Float[Array, "n n"], size: int) -> Float[Array, "n n"]:
     """The inverse of a positive definite matrix, by Newton's iteration.
 
     Its eigenvalues lie between RIDGE/size and 1, as parts of the trace. Products of matrices alone:
@@ -45,7 +49,7 @@ def inverse(matrix: Array, size: int) -> Array:
     one = jnp.eye(len(matrix))
     steps = math.ceil(math.log2(size / RIDGE)) + 5  # then errors of 1 - RIDGE/size are nothing
 
-    def step(_, x: Array) -> Array:
+    def step(_: WholeNumber, x: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return x @ (2.0 * one - matrix @ x)
 
     return jax.lax.fori_loop(0, steps, step, one / jnp.trace(matrix))

@@ -15,14 +15,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array
+from jaxtyping import Array, Float
 
 from silodp.config.choices import ServerOptimiserName
-from silodp.methods.base import Params, weighted_mean
+from silodp.methods.base import OfSilos, Params, weighted_mean
+from silodp.privacy.mechanisms.shapes import Number
 
 # Learning rate (which may be traced), momentum -> optimiser.
 SERVER_OPTIMISERS: dict[
-    ServerOptimiserName, Callable[[Array | float, float], optax.GradientTransformation]
+    ServerOptimiserName, Callable[[Number, float], optax.GradientTransformation]
 ] = {
     "average": lambda lr, momentum: optax.sgd(lr),
     "fedavgm": lambda lr, momentum: optax.sgd(lr, momentum=momentum),
@@ -72,7 +73,7 @@ class ServerOptimiser(NamedTuple):
         )
         return self.init(params)
 
-    def merge(self, shared: Shared, updates: Params, weights: Array) -> Shared:
+    def merge(self, shared: Shared, updates: OfSilos, weights: Float[Array, " silos"]) -> Shared:
         """One step along the mean of the silos' updates."""
         gradient = jax.tree.map(jnp.negative, weighted_mean(updates, weights))
         step, opt_state = self.optimiser.update(gradient, shared.opt_state, shared.model)

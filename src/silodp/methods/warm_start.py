@@ -11,12 +11,24 @@ method costs, and IFCA's selections; of several passes a round, IFCA uses the fi
 Use it where silos fall into a few kinds, and silos of a kind still differ.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
-from silodp.methods.base import Method, Start, choose
+from silodp.methods.base import Message, Method, OfClusters, Params, Server, Start, choose
+from silodp.methods.base import Silo as OwnState
 from silodp.methods.clusters import merge_by_cluster, number_of, of_cluster
 from silodp.privacy.mechanisms.queries import Queries, Schedule
+from silodp.privacy.mechanisms.shapes import Number, WholeNumber
+
+# How the second method starts; IFCA's state; the second method's state in each cluster.
+State = tuple[Start, Server, OfClusters]
+# Likewise of a silo, with the number of its cluster.
+Silo = tuple[Start, Int[Array, ""], OwnState]
+# The number of the round, the clusters' models, and what the second method sends in each cluster.
+Sent = tuple[Int[Array, ""], OfClusters, OfClusters]
 
 
 def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
@@ -25,28 +37,32 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
     if select_rounds == 0:
         return then
 
-    def begin(start: Start, number, model):
+    def begin(start: Start, number: WholeNumber, model: Params) -> tuple[Server, OwnState]:
         return then.init(start._replace(params=model, round=number))
 
-    def begin_in_each(start: Start, number, choosing):
+    def begin_in_each(start: Start, number: WholeNumber, choosing: Server) -> OfClusters:
         return jax.vmap(lambda model: begin(start, number, model)[0])(ifca.broadcast(choosing))
 
-    def init(start: Start):
+    def init(start: Start) -> tuple[State, Silo]:
         choosing, choice = ifca.init(start)
         how = jax.tree.map(jnp.asarray, start._replace(params=()))
         return (how, choosing, begin_in_each(how, 0, choosing)), (how, choice, then.init(start)[1])
 
-    def broadcast(server):
+    def broadcast(server: State) -> Sent:
         how, choosing, states = server
         models = ifca.broadcast(choosing)
-        return how.round, models, jax.vmap(then.broadcast, axis_size=number_of(models))(states)
+        return (
+            jnp.asarray(how.round),
+            models,
+            jax.vmap(then.broadcast, axis_size=number_of(models))(states),
+        )
 
-    def local(silo, sent, queries):
+    def local(silo: Silo, sent: Sent, queries: Queries) -> tuple[Silo, tuple[Message, Message]]:
         how, choice, own = silo
         number, models, sent_then = sent
         answers = []
 
-        def train(params, towards=None, strength=0.0):
+        def train(params: Params, towards: Params = None, strength: Number = 0.0) -> Params:
             # While silos choose, nothing pulls at the cluster's model that they train.
             strength = jnp.where(number < select_rounds, 0.0, strength)
             answers.append(queries.train(params, towards, strength))
@@ -62,10 +78,12 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         same = Queries(lambda model: answers[0], lambda models, otherwise: choice, queries.noise)
         return (how, choice, own), (ifca.local(choice, models, same)[1], message)
 
-    def merge(server, messages, weights):
+    def merge(
+        server: State, messages: tuple[Message, Message], weights: Float[Array, " silos"]
+    ) -> State:
         how, choosing, states = server
         ifca_messages, messages_then = messages
-        choosing_goes_on, later = how.round < select_rounds, how.round + 1
+        choosing_goes_on, later = jnp.asarray(how.round) < select_rounds, how.round + 1
         frozen = choose(choosing_goes_on, ifca.merge(choosing, ifca_messages, weights), choosing)
         restart = begin_in_each(how, later, frozen)
         merged = merge_by_cluster(
@@ -73,7 +91,7 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
         )
         return how._replace(round=later), frozen, choose(choosing_goes_on, restart, merged)
 
-    def personal(silo, sent):
+    def personal(silo: Silo, sent: Sent) -> Params:
         _, choice, own = silo
         number, models, sent_then = sent
         own = then.personal(own, of_cluster(sent_then, choice))
@@ -81,7 +99,7 @@ def warm_start(rounds: int, ifca: Method, then: Method) -> Method:
 
     paid = Schedule(rounds, then.schedule(rounds).train, select_rounds)
 
-    def learned(server):
+    def learned(server: State) -> dict[str, Any]:
         return ifca.learned(server[1])
 
     return Method(lambda rounds: paid, init, broadcast, local, merge, personal, learned)

@@ -182,7 +182,10 @@ def metric_value(
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
     right = model.deciding.right
-    return model._replace(loss=lambda outputs, y: 1.0 - right(outputs, y).astype(jnp.float32))
+    # Only scored, never trained: what a linear model sums gradients with has no such loss.
+    return model._replace(
+        loss=lambda outputs, y: 1.0 - right(outputs, y).astype(jnp.float32), linear=False
+    )
 
 
 def on_pixels(model: Model, low: float, high: float) -> Model:

@@ -70,8 +70,13 @@ def _draw_sizes(federation: Federation, axes: Axes) -> None:
 
 def _draw_targets(federation: Federation, axes: Axes) -> None:
     numbers = get_task(federation.task).numbers
-    targets = [numbers(silo.train.y) for silo in federation.silos]
-    quantiles = np.array([np.quantile(own, _QUANTILES) for own in targets])
+    nothing = np.full(len(_QUANTILES), np.nan)  # of a silo without training records
+    quantiles = np.array(
+        [
+            np.quantile(numbers(silo.train.y), _QUANTILES) if len(silo.train) else nothing
+            for silo in federation.silos
+        ]
+    )
     order = np.argsort(quantiles[:, 2], kind="stable")
     lowest, low, middle, high, highest = quantiles[order].T
     axes.use_sticky_edges = False  # else the lowest column would touch the frame
@@ -148,7 +153,7 @@ def _class_shares(federation: Federation) -> np.ndarray:
     shares = np.empty((len(federation.silos), classes))
     for row, silo in zip(shares, federation.silos, strict=True):
         y = silo.train.y
-        row[:] = np.bincount(task.class_numbers(y), minlength=classes) / len(y)
+        row[:] = np.bincount(task.class_numbers(y), minlength=classes) / max(1, len(y))
     return shares
 
 

@@ -144,6 +144,8 @@ def _warnings(run: Run) -> Html | None:
         )
     if result.unmeasured:
         notes.append(get_metric(result.metric).missing_in(listed_silos(result.unmeasured)))
+    if result.left_out:
+        notes.append(f"Left out: {listed_silos(result.left_out)}.")
     if result.tuning is not None:
         notes.append(
             "Hyperparameters were tuned, and the tuning is part of epsilon: see the settings below."

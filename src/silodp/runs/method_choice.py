@@ -20,8 +20,10 @@ OwnValues = dict[str, tuple[float, ...]]
 """The method's options that differ from silo to silo, by name."""
 
 
-def own_values_of(request: RunRequest, method: MethodEntry, silos: Sequence[str]) -> OwnValues:
-    """The method's options that have a value for each silo."""
+def own_values_of(
+    request: RunRequest, method: MethodEntry, silos: Sequence[str], left_out: Sequence[str] = ()
+) -> OwnValues:
+    """The method's options that have a value for each silo; those left out may have one as well."""
     if request.silo_lam is None:
         return {}
     if "lam" not in method.of_silo:
@@ -29,7 +31,8 @@ def own_values_of(request: RunRequest, method: MethodEntry, silos: Sequence[str]
             f"--silo-lam: method {request.method!r} has no lambda of a silo's own: leave it out, "
             "or use mrmtl, meanpull, ditto or mocha."
         )
-    return {"lam": lambda_of_each(request.silo_lam, silos, request.lam)}
+    values = lambda_of_each(request.silo_lam, [*silos, *left_out], request.lam)
+    return {"lam": values[: len(silos)]}
 
 
 def check_choice(

@@ -141,7 +141,9 @@ def prepare_loaded(
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(requests, first)
     metric = metric_for(first.task, requests[0].metric)  # refuses one of another task
-    own_values = [own_values_of(request, method, first.names) for request in requests]
+    own_values = [
+        own_values_of(request, method, first.names, first.left_out) for request in requests
+    ]
     values = [options.values for options in settings]
     check_choice(values, method, model, own_values, of_federation or first.names)
     reporter.stage("calibrating noise")
@@ -205,20 +207,20 @@ def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
 
 def data_options(request: RunRequest) -> DataOptions:
     """The part of the options that data sources take."""
-    given = {name: getattr(request, name) for name in DATA_OPTIONS}
-    if isinstance(request.ignore, str):
-        given["ignore"] = [column.strip() for column in request.ignore.split(",")]
-    if isinstance(request.cut_points, str):
-        given["cut_points"] = _numbers("--cut-points", request.cut_points)
+    given = {name: OPTIONS[name].parted(getattr(request, name)) for name in DATA_OPTIONS}
+    if given["cut_points"] is not None:
+        given["cut_points"] = _numbers("--cut-points", given["cut_points"])
     return DataOptions(**given)
 
 
-def _numbers(what: str, text: str) -> list[float]:
-    """Numbers separated by commas."""
+def _numbers(what: str, values: Sequence[object]) -> list[float]:
+    """Numbers, some of which may be text."""
     try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise SilodpError(f"{what} is {text!r}: give numbers separated by commas.") from None
+        return [float(value) for value in values]  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        raise SilodpError(
+            f"{what} is {list(values)!r}: give numbers separated by commas."
+        ) from None
 
 
 def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:
@@ -240,14 +242,25 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             "--metric-share: noisy metrics are priced by record, but here a subject may have "
             "several: leave it out, or protect records."
         )
+    for silo in federation.silos if one.metric_share else ():
+        if not silo.public_test_count:
+            raise SilodpError(
+                f"--metric-share: silo {silo.name!r} has no test record: give it some, or leave it "
+                "out (--exclude-silos)."
+            )
 
 
-def check_measurable(prepared: Prepared) -> None:
-    """Refuses a metric that no silo can measure: the run would be paid for in vain.
+def check_worthwhile(prepared: Prepared) -> None:
+    """Refuses a run without a training record, or with a metric that no silo can measure.
 
-    Sites do not call it: they have promised to answer, and a refusal would reveal their labels. A
-    metric with noise is not refused, because every silo releases it.
+    It would be paid for in vain. Sites do not call it: they have promised to answer, and a refusal
+    would reveal their records. A metric with noise is not refused, because every silo releases it.
     """
+    if not any(federation.train_counts.any() for federation in prepared.federations):
+        raise SilodpError(
+            "No silo has a record to train on: give larger silos, or change --test-fraction (with "
+            "--test-from, the date)."
+        )
     metric = prepared.metric
     if prepared.specs[0].request.metric_share:
         return
@@ -275,7 +288,9 @@ def _plans_of_all(
     plans: dict[tuple, tuple[SiloPlan, ...]] = {}
     for part, budget in enumerate(distinct):
         one = settings[budgets.index(budget)]
-        own = given or policies_of(one, federation.names, federation.by_subject)
+        own = given or policies_of(
+            one, federation.names, federation.by_subject, federation.left_out
+        )
         policies[budget] = own
         for silo, policy in zip(federation.names, own, strict=True):
             _check_policy(silo, policy, one.request, federation)
@@ -353,9 +368,26 @@ def plans_of(
 
 
 def policies_of(
-    options: ResolvedOptions, silos: Sequence[str], by_subject: bool
+    options: ResolvedOptions,
+    silos: Sequence[str],
+    by_subject: bool,
+    left_out: Sequence[str] = (),
 ) -> tuple[Policy, ...]:
-    """The policy of each silo, from its file or else from options; never looser than either."""
+    """The policy of each silo, from its file or else from options; never looser than either.
+
+    Silos that were `left_out` may have one as well: where it is by their number of records, they
+    must allow that it is public.
+    """
+    if left_out:
+        policies = policies_of(options, [*silos, *left_out], by_subject)
+        for silo, policy in zip((*silos, *left_out), policies, strict=True):
+            if options.request.min_records and not policy.count_is_public:
+                raise SilodpError(
+                    f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --min-records would "
+                    "tell something of it: name the silos that are to be left out "
+                    "(--exclude-silos)."
+                )
+        return policies[: len(silos)]
     request = options.request
     given = {name: options.values[name] for name in tagged("policy")}
     given["subject"] = request.subject_column or ("subject" if by_subject else None)

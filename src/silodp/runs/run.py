@@ -28,7 +28,7 @@ from silodp.runs.baselines import forget_baselines, train_baselines
 from silodp.runs.prepare import (
     Data,
     Prepared,
-    check_measurable,
+    check_worthwhile,
     load,
     prepare,
     prepare_loaded,
@@ -145,7 +145,7 @@ def plan(
     if federation is None:
         refuse_early(requests[0])
     prepared = prepare(requests, federation, custom_model, reporter)
-    check_measurable(prepared)
+    check_worthwhile(prepared)
     ledgers = ledgers_of(prepared)
     if ledgers is not None:
         ledgers.check()
@@ -207,7 +207,7 @@ def train(
     programs: Programs | None = None,
 ) -> TrainingRun:
     """Trains the prepared settings; the caller closes the run once results are kept."""
-    check_measurable(prepared)
+    check_worthwhile(prepared)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:

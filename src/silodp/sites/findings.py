@@ -88,22 +88,29 @@ def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
     return Looked(len(frame), int(usable.sum()), findings)
 
 
-def check_parts(federation: Federation) -> None:
-    """Refuses a site's records of which none are for training or testing, or all of one class."""
+def findings_of_parts(federation: Federation) -> list[Finding]:
+    """What is odd about a site's training and test records; refuses a site with none to train on.
+
+    One that has none for testing, or of one class only, gets a model nevertheless: with the help of
+    the others, which is what it takes part for.
+    """
     (silo,) = federation.silos
-    for part, records in (("training", silo.train), ("testing", silo.test)):
-        if not len(records):
-            raise SilodpError(
-                f"Site {silo.name!r} has no records left for {part}: give it more, or change "
-                "test_fraction in its site.toml."
-            )
+    if not len(silo.train):
+        raise SilodpError(
+            f"Site {silo.name!r} has no records left for training: give it more, or change "
+            "test_fraction in its site.toml."
+        )
+    findings = []
+    if not len(silo.test):
+        remedy = "give it more, or a larger test_fraction in its site.toml"
+        findings.append(Finding("", "no records for testing", 0, "a model, not measured", remedy))
     task = get_task(federation.task)
     if task.is_one_sided(silo.train.y):
-        place = task.class_numbers(silo.train.y)[0]
-        raise SilodpError(
-            f"Site {silo.name!r}: its training records are of one class only "
-            f"({federation.class_names[place]}): give it records of another."
-        )
+        only = federation.class_names[task.class_numbers(silo.train.y)[0]]
+        what = f"for training, one class only ({only})"
+        remedy = "give it records of another, if it has them"
+        findings.append(Finding("", what, len(silo.train), "what it is", remedy))
+    return findings
 
 
 def _of_feature(

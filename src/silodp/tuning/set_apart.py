@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from silodp.base.errors import SilodpError
 from silodp.data import coins
 from silodp.data.federation import ExpectedCounts, Federation, Silo
 
@@ -21,12 +20,6 @@ def set_apart(federation: Federation, fraction: float) -> Federation:
     def split_silo(silo: Silo) -> Silo:
         identities = coins.of_arrays(silo.train.x, silo.train.y)
         scored = coins.toss(identities, fraction, "score", silo.name, 0)
-        if scored.all():
-            raise SilodpError(
-                f"Silo {silo.name!r} has {silo.public_count} training records, of which "
-                f"--score-fraction {fraction:g} leaves none to train on: lower it, or leave the "
-                "silo out."
-            )
         trained = max(1, round((1 - fraction) * silo.public_count))
         return replace(
             silo,

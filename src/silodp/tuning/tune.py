@@ -318,7 +318,7 @@ def _completed(
     request = replace(request, rounds=rounds, evaluate_every=rounds)
     options = resolve(request, loaded.defaults, model, first.task)
     mean_metric(metric_for(first.task, request.metric), TUNING)
-    policies = policies_of(options, first.names, first.by_subject)
+    policies = policies_of(options, first.names, first.by_subject, first.left_out)
     _check_policies(first.names, policies, first.public_counts.tolist(), tuning)
     return request
 

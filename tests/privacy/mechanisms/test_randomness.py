@@ -1,5 +1,7 @@
 """Random words: each has its own address, whatever the padding."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,24 +20,30 @@ from silodp.privacy.mechanisms.randomness import (
     run_key,
 )
 
+# Compiled as wholes: one operation after the other takes many times as long.
+draw_pass = jax.jit(draw_pass, static_argnums=1)
+pass_keys = jax.jit(pass_keys, static_argnums=3)
+
+
+@partial(jax.jit, static_argnums=1)
+def drawn_of_groups(keys, sizes):
+    return draw_passes(keys, sizes)
+
 
 def test_the_hash_is_threefry():
-    words = [
-        jnp.asarray(np.random.default_rng(i).integers(0, 2**32, 100, dtype=np.uint32))
-        for i in range(4)
-    ]
-    expected = jnp.stack(threefry2x32_p.bind(*words), axis=-1)
-    np.testing.assert_array_equal(_hash(*words), expected)
+    words = [np.random.default_rng(i).integers(0, 2**32, 100, dtype=np.uint32) for i in range(4)]
+    expected = np.stack(jax.jit(threefry2x32_p.bind)(*words), axis=-1)
+    np.testing.assert_array_equal(jax.jit(_hash)(*words), expected)
 
 
 def test_padding_and_grouping_change_nothing():
-    keys = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (3, 2), dtype=np.uint32))
+    keys = np.random.default_rng(0).integers(0, 2**32, (3, 2), dtype=np.uint32)
     small, large = PassSize(2, 7, 2, 5), PassSize(4, 12, 4, 5)
     alone = draw_pass(keys[1], small)
-    group, other = draw_passes([keys[:2], keys[2:]], [large, small])
-    np.testing.assert_array_equal(alone.sample, group.sample[1, :2, :7])
-    np.testing.assert_array_equal(alone.noise, group.noise[1, :2])
-    np.testing.assert_array_equal(draw_pass(keys[2], small).noise, other.noise[0])
+    group, other = drawn_of_groups([keys[:2], keys[2:]], (large, small))
+    np.testing.assert_array_equal(alone.sample, np.asarray(group.sample)[1, :2, :7])
+    np.testing.assert_array_equal(alone.noise, np.asarray(group.noise)[1, :2])
+    np.testing.assert_array_equal(draw_pass(keys[2], small).noise, np.asarray(other.noise)[0])
 
 
 def test_no_two_places_share_randomness():
@@ -46,7 +54,7 @@ def test_no_two_places_share_randomness():
         key = jnp.asarray(run_key(seed, b""))
         for number in range(3):
             keys = pass_keys(key, jnp.arange(4), jnp.int32(number), 2).reshape(-1, 2)
-            (drawn,) = draw_passes([keys], [size])
+            (drawn,) = drawn_of_groups([keys], (size,))
             seen.update(np.asarray(drawn.sample).ravel().tolist())
             seen.update(np.asarray(keys).ravel().tolist())
             seen.update(np.asarray(drawn.noise).ravel().tolist())
@@ -62,7 +70,7 @@ def test_noise_is_standard_normal():
 
 def test_noise_is_finite_and_symmetric_for_every_word():
     """All 2^23 numbers that a word can give: one infinite draw would ruin a run."""
-    words = jnp.arange(2**23, dtype=jnp.uint32) << 9
+    words = np.arange(2**23, dtype=np.uint32) << 9
     normal = np.asarray(jax.jit(_normal)(words))
     assert np.all(np.isfinite(normal))
     np.testing.assert_allclose(normal, -normal[::-1], rtol=1e-5)

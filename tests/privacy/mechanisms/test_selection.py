@@ -1,6 +1,7 @@
 """Private selection: what it chooses, with which odds, and what is charged for it."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,6 @@ from silodp.privacy.mechanisms.selection import (
 )
 from silodp.privacy.plan import SideQueries, TrainingSettings, make_plans
 from silodp.privacy.policy import Policy
-
-pytestmark = pytest.mark.as_shipped
 
 TRIALS = 40_000
 
@@ -73,6 +72,7 @@ def test_the_odds_are_those_of_the_exponential_mechanism(epsilon, relation):
     assert close(chosen(errors, epsilon, relation=relation), odds / odds.sum())
 
 
+@pytest.mark.as_shipped
 def test_experiments_choose_with_the_same_odds():
     errors = [1, 3, 4]
     np.testing.assert_array_equal(chosen(errors, 2.0, release=False), chosen(errors, 2.0))
@@ -102,28 +102,34 @@ def test_a_clipped_loss_moves_by_no_more_than_its_bound():
     wild = np.array([1.0, 1.0, 1.0, 1.0, -1e20])
     keys = jax.random.bits(jax.random.key(0), (TRIALS, 2, 2), "uint32")
     sharp = jnp.float32(sharpness(1.0, "replace-one", 5))
-    shares = []
-    for target in (y, wild, np.array([1.0, 1.0, 1.0, 1.0, np.nan])):
-        silo = silo_of(x, target, model)
 
-        def once(words, silo=silo):
+    @jax.jit
+    def choices(silo, keys):
+        def once(words):
             return select_privately(
                 model, "exponential", 0.5, silo, sharp, words, candidates, release=True
             )
 
-        shares.append(np.mean(np.asarray(jax.vmap(once)(keys)) == 1))
+        return jax.vmap(once)(keys)
+
+    shares = []
+    for target in (y, wild, np.array([1.0, 1.0, 1.0, 1.0, np.nan])):
+        silo = silo_of(x, target, model)
+
+        shares.append(np.mean(np.asarray(choices(silo, keys)) == 1))
     # Losses of the second candidate are 0.5 = the bound for all five, of the first 0: odds e^-2.5.
     # With one record against both: e^-2.
     for found, exponent in zip(shares, (2.5, 2.0, 2.0), strict=True):
         assert close(found, 1 / (1 + math.exp(exponent)))
 
 
+@pytest.mark.as_shipped
 def test_exponential_noise_has_both_its_tails():
     words = jax.random.bits(jax.random.key(1), (200_000, 2), "uint32")
-    drawn = np.asarray(_exponential(words), np.float64)
+    drawn = np.asarray(jax.jit(_exponential)(words), np.float64)
     assert stats.kstest(drawn, "expon").pvalue > 1e-3
     corners = jnp.array([[0, 0], [1, 0], [2**32 - 1, 2**32 - 1], [2**32 - 2, 2**32 - 1]], "uint32")
-    ends = np.asarray(_exponential(corners))
+    ends = np.asarray(jax.jit(_exponential)(corners))
     assert np.isfinite(ends).all()
     assert (ends > 0).all()
     assert ends[0] < 1e-19  # next to 0
@@ -133,9 +139,10 @@ def test_exponential_noise_has_both_its_tails():
 def test_every_silo_and_round_has_words_of_its_own():
     key = jnp.asarray(run_key(0, b""))
     seen = set()
+    keys_of, words_of = jax.jit(selection_keys), jax.jit(selection_words, static_argnums=1)
     for number in range(5):
-        for own in np.asarray(selection_keys(key, jnp.arange(4), jnp.int32(number))):
-            words = np.asarray(selection_words(jnp.asarray(own), 3)).astype(np.uint64)
+        for own in np.asarray(keys_of(key, np.arange(4), np.int32(number))):
+            words = np.asarray(words_of(own, 3)).astype(np.uint64)
             seen |= {int(a) << 32 | int(b) for a, b in words}
     assert len(seen) == 5 * 4 * 3
 
@@ -234,6 +241,7 @@ def test_a_regression_has_no_error_rate():
         silodp.run(federation=small(), method="ifca", epsilon=1, delta=1e-4, select_score="error")
 
 
+@pytest.mark.as_shipped
 def test_the_largest_subject_changes_no_other_subjects_loss():
     """In a release a subject's loss is worked out record by record, whatever room others need."""
     width, subjects = 13, 50
@@ -252,8 +260,9 @@ def test_the_largest_subject_changes_no_other_subjects_loss():
     found = [np.asarray(losses(*blocks_of(records, room))) for room in (2, 3, 5, 8)]
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
-    blocks, y = jax.tree.map(jnp.asarray, blocks_of(records))
-    usual = model.loss(model.apply(params, model.prepare(blocks)), y)
+    usual = jax.jit(lambda x, y: model.loss(model.apply(params, model.prepare(x)), y))(
+        *blocks_of(records)
+    )
     np.testing.assert_allclose(found[0], usual, rtol=1e-5)
 
 
@@ -265,8 +274,6 @@ def test_releases_select_by_the_loss_of_each_subject_by_itself():
     silo = SiloRecords(model.prepare(blocks), y, *(jnp.int32(4),) * 5)
     candidates = jnp.array([[0.9, 0.0], [0.1, 5.0]])
     words = jnp.ones((2, 2), jnp.uint32)
+    select = jax.jit(partial(select_privately, model, "exponential", 1.0), static_argnums=4)
     for release, best in ((True, 1), (False, 0)):
-        found = select_privately(
-            model, "exponential", 1.0, silo, jnp.float32(1e30), words, candidates, release
-        )
-        assert found == best
+        assert select(silo, jnp.float32(1e30), words, candidates, release) == best

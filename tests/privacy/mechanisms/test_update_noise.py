@@ -81,7 +81,7 @@ def test_noise_has_the_variance_that_silos_are_told(optimiser, sampling):
         assert not zeros.any()
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_both_engines_tell_the_same(optimiser):
     """Also where silos of a group take 2 and 4 steps: the other engine has no groups."""
     how = {"batch_size": 16, "optimiser": optimiser, "epsilon": 3, "seeds": 1, "method": "idle"}

@@ -81,6 +81,7 @@ def defaults_of(task: TaskName, options: DataOptions) -> Defaults:
         lr=0.1,
         delta=1e-5,
         preprocess=DEFAULT_PREPROCESS,
+        small_silos="full-batch",
     )
 
 
@@ -175,7 +176,6 @@ def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOpti
             names = coins.of_texts(labelled.classes[number] for number in labelled.labels[own])
             identities = coins.of_arrays(records.x, names)
             parts = coin_split(name, records, identities, test_fraction, seed, options.density)
-        _check_classes(labelled, name, parts.train.y)
         silos.append(Silo(name, parts.train, parts.test, expected=parts.expected))
         start += count
     notes = [PAPER_SPLIT] if options.split == "paper" else []
@@ -248,15 +248,3 @@ def _class_number(silo: str, folder: Path, classes: tuple[str, ...]) -> int:
             f"{one_of(name, classes)}, or declare it."
         )
     return classes.index(name)
-
-
-def _check_classes(labelled: Labelled, silo: str, y: np.ndarray) -> None:
-    """Refuses what `Federation` would refuse, but in the folders' own words."""
-    task = get_task(labelled.task)
-    if not task.is_one_sided(y):
-        return
-    number = task.class_numbers(y)[0]
-    raise SilodpError(
-        f"Silo {silo!r} has images of one class only ({labelled.classes[number]}) for training: "
-        "remove its folder, or give it images of another class."
-    )

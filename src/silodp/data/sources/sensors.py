@@ -90,14 +90,4 @@ def _check_labels(path: Path, name: str, y: np.ndarray) -> None:
 
 def _split(name: str, records: Records, seed: int, options: DataOptions) -> Parts:
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
-    parts = paper_split(name, records, test_fraction, seed, authors_seed(seed), options)
-    train = parts.train
-    # A silo of a few records may have both classes, but happen to train on one. To draw again until
-    # it does not would be a split that nobody else has.
-    if len(np.unique(train.y)) < 2 <= len(np.unique(records.y)):
-        raise SilodpError(
-            f"Silo {name!r} has {len(records)} records of both classes, but by seed {seed} all "
-            f"{len(train)} for training are of the class {train.y[0]:+g}: take a larger density, a "
-            "smaller test_fraction or another seed."
-        )
-    return parts
+    return paper_split(name, records, test_fraction, seed, authors_seed(seed), options)

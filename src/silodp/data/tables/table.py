@@ -18,6 +18,7 @@ from silodp.data import coins
 from silodp.data.federation import Federation, PublicKnowledge, Records, Silo
 from silodp.data.preparation import Preparation, Scaling, by_bounds, fitted_to, prepared_silo
 from silodp.data.scaling import STANDARDISED
+from silodp.data.silo_choice import chosen_silos
 from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
 from silodp.data.tables.by_value import name_of
@@ -53,7 +54,8 @@ class Table:
     these are known) are tossed with; `times` and `groups` are there where the split goes by them,
     and so is `late`: which records are of a declared time or later. `counted` is how many records
     (or subjects) a silo has, those included that were left out, where no records may be refused
-    (see `table_of_frames`), however few or alike they are.
+    (see `table_of_frames`), however few or alike they are. `left_out` are the names of silos that
+    options left out.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Table:
     groups: dict[str, list[bytes]] = field(default_factory=dict)
     late: dict[str, np.ndarray] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def preprocess(self) -> str:
@@ -84,6 +87,7 @@ def defaults_of(task: TaskName, preprocess: str = "none") -> Defaults:
         lr=get_task(task).lr,
         delta=1e-5,
         preprocess=preprocess,
+        small_silos="full-batch",  # small silos are the reason to federate
     )
 
 
@@ -113,6 +117,7 @@ def source(path: Path, options: DataOptions) -> DataSource:
         preprocessings=("paper", "bounds", "none"),
         takes=TAKES,
         read=read,
+        chooses_silos=True,
     )
     bound.check_options(options)
     return bound
@@ -123,7 +128,20 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     options = _with_columns_beside(options)
     _check_roles(path, options)
     frames = read_silos(path, options.silo_column, text_columns(options))
-    return table_of_frames(path.resolve().stem, frames, options, where=path)
+    # Before any of their records are looked at: what is wrong with others is no matter.
+    chosen = chosen_silos({name: _units(frame, options) for name, frame in frames.items()}, options)
+    table = table_of_frames(
+        path.resolve().stem, {name: frames[name] for name in chosen}, options, where=path
+    )
+    return replace(table, left_out=tuple(name for name in frames if name not in chosen))
+
+
+def _units(frame: pd.DataFrame, options: DataOptions) -> int:
+    """How many records a silo has; subjects, where the table says whom a record is about."""
+    column = options.subject_column
+    if column is None or column not in frame.columns:
+        return len(frame)
+    return len({name_of(value) for value in values_of(frame, column)} - {None})
 
 
 def text_columns(options: DataOptions) -> set[str]:
@@ -300,8 +318,6 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
     silos = []
     for name in table.records:
         train, test, expected = _parts(table, name, test_fraction, seed, options)
-        if name not in table.counted:
-            _check_classes(table.target, name, train.y)
         preparation = Preparation(
             table.encoder,
             _scaling(table, train.x, preprocess),
@@ -334,7 +350,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
         class_names=target.classes,
         feature_names=table.encoder.feature_names,
-        may_be_empty=bool(table.counted),
+        left_out=table.left_out,
     )
 
 
@@ -371,18 +387,6 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
         "class list": schema.classes is not None,
     }
     return tuple(kind for kind, is_used in used.items() if is_used)
-
-
-def _check_classes(target: Target, silo: str, y: np.ndarray) -> None:
-    """Refuses what `Federation` would refuse, but in the table's own words."""
-    task = get_task(target.task)
-    if not task.is_one_sided(y):
-        return
-    number = task.class_numbers(y)[0]
-    raise SilodpError(
-        f"Silo {silo!r}: column {target.name!r} holds one class only ({target.classes[number]}) in "
-        "the training records: leave the silo out, or give it records of another class."
-    )
 
 
 def _check_roles(where: object, options: DataOptions) -> None:
@@ -521,8 +525,8 @@ def _scaling(table: Table, train: np.ndarray, preprocess: str) -> Scaling:
 
 
 def _scale_target(silos: list[Silo], target: Target) -> list[Silo]:
-    low = min(float(silo.train.y.min()) for silo in silos)
-    high = max(float(silo.train.y.max()) for silo in silos)
+    y = np.concatenate([silo.train.y for silo in silos])
+    low, high = (float(y.min()), float(y.max())) if len(y) else (0.0, 0.0)
     if low == high:
         raise SilodpError(
             f"The target {target.name!r} is {low:g} in every training record: there is nothing to "

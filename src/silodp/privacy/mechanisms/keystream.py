@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
+from jaxtyping import UInt8, UInt64
 
 # What bytes are for. Numbers, not names, are part of the address: they never change.
 Purpose = Literal["sample", "sample refined", "noise", "noise refined", "selection"]
@@ -41,12 +42,12 @@ class Keystream:
         """The next `count` bytes."""
         return self._cipher.update(bytes(count)) if count else b""
 
-    def bytes_of(self, count: int) -> np.ndarray:
-        """The next `count` bytes, as uint8."""
+    def bytes_of(self, count: int) -> UInt8[np.ndarray, " {count}"]:
+        """The next `count` bytes, as an array."""
         return np.frombuffer(self.read(count), np.uint8)
 
-    def words(self, count: int) -> np.ndarray:
-        """The next `count` words, as uint64."""
+    def words(self, count: int) -> UInt64[np.ndarray, " {count}"]:
+        """The next `count` words."""
         return np.frombuffer(self.read(8 * count), np.uint64)
 
 

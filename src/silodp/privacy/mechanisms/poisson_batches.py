@@ -18,6 +18,7 @@ from fractions import Fraction
 
 import mpmath
 import numpy as np
+from jaxtyping import Bool, Int, Int32, Int64, UInt64
 
 from silodp.privacy.mechanisms.keystream import Keystream
 
@@ -28,12 +29,14 @@ def threshold_of(expected_batch: int, public_count: int) -> np.uint64:
 
 
 def coins(
-    thresholds: Sequence[np.ndarray], first: Sequence[Keystream], refined: Sequence[Keystream]
-) -> list[np.ndarray]:
-    """Which records are drawn, in each of several runs: bool [n] of each.
+    thresholds: Sequence[UInt64[np.ndarray, " _"]],
+    first: Sequence[Keystream],
+    refined: Sequence[Keystream],
+) -> list[Bool[np.ndarray, " _"]]:
+    """Which records are drawn, in each of several runs.
 
     Args:
-      thresholds: for each run, the thresholds of its coins, uint64 [n].
+      thresholds: for each run, the thresholds of its coins.
       first: where first bytes come from, of each run.
       refined: where the other bytes come from.
     """
@@ -70,7 +73,9 @@ class DrawnCounts:
         self._high = np.array([end >> 64 for end in ends], np.uint64)
         self._low = np.array([end & (2**64 - 1) for end in ends], np.uint64)
 
-    def draw(self, words: np.ndarray, refined: Keystream) -> np.ndarray:
+    def draw(
+        self, words: UInt64[np.ndarray, " steps"], refined: Keystream
+    ) -> Int[np.ndarray, " steps"]:
         """One count for each word; a second one decides where the first cannot."""
         counts = np.searchsorted(self._high, words, side="left")
         ties = np.searchsorted(self._high, words, side="right")
@@ -81,9 +86,9 @@ class DrawnCounts:
 
 
 def subsets(
-    counts: np.ndarray, true_count: int, batch_capacity: int, words: Keystream
-) -> np.ndarray:
-    """For each step a set of so many of the records, any as likely as any other: [steps, capacity].
+    counts: Int[np.ndarray, " steps"], true_count: int, batch_capacity: int, words: Keystream
+) -> Int32[np.ndarray, "steps {batch_capacity}"]:
+    """For each step a set of so many of the records, any as likely as any other.
 
     Numbers of records, -1 in slots that are left over. Records are drawn one by one, those that
     were drawn before passed over.
@@ -108,7 +113,7 @@ def subsets(
     return rows
 
 
-def _below(limit: int, words: np.ndarray) -> np.ndarray:
+def _below(limit: int, words: UInt64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Whole numbers below the limit, each as likely as the others; -1 for words that are of no use.
 
     D. Lemire, Fast random integer generation in an interval, 2019: the upper half of the product,
@@ -120,24 +125,26 @@ def _below(limit: int, words: np.ndarray) -> np.ndarray:
     return np.where(words * limit64 < np.uint64(2**64 % limit), -1, upper.astype(np.int64))
 
 
-def _one_by_one(row: np.ndarray, count: int, true_count: int, words: Keystream) -> np.ndarray:
+def _one_by_one(
+    row: Int32[np.ndarray, " slots"], count: int, true_count: int, words: Keystream
+) -> Int32[np.ndarray, " slots"]:
     """The row filled up to so many records."""
-    found = [int(record) for record in row if record >= 0]
-    known = set(found)
-    while len(found) < count:
+    records = [int(record) for record in row if record >= 0]
+    known = set(records)
+    while len(records) < count:
         record = int(_below(true_count, words.words(1))[0])
         if record >= 0 and record not in known:
             known.add(record)
-            found.append(record)
+            records.append(record)
     filled = np.full_like(row, -1)
-    filled[: len(found)] = found
+    filled[: len(records)] = records
     return filled
 
 
 def shuffled(
     true_count: int, public_count: int, expected_batch: int, epochs: int, words: Keystream
-) -> np.ndarray:
-    """Batches cut from a random permutation for each epoch: records by number, [steps, batch].
+) -> Int32[np.ndarray, "steps {expected_batch}"]:
+    """Batches cut from a random permutation for each epoch: records by number.
 
     What the authors of the paper do, for comparison; no accountant here covers it. There are as
     many batches as `public_count` has room for; where fewer records are there, the last are short.

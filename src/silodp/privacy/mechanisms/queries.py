@@ -11,12 +11,10 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
-from jax import Array
+from jaxtyping import Array, Integer
 
 from silodp.base.errors import SilodpError
-
-Params = Any
-
+from silodp.privacy.mechanisms.shapes import Candidates, Params, WholeNumber
 
 PREPARATION = -1
 """What is asked before the first round (number 0): statistics. After the last one, round `rounds`
@@ -124,15 +122,15 @@ class Queries(NamedTuple):
     """
 
     train: Callable[..., Params]
-    select: Callable[[Params, Array], Array]
+    select: Callable[..., Integer[Array, ""]]
     noise: PassNoise
 
 
 def guarded(
     schedule: Schedule,
-    number: Array | int,
+    number: WholeNumber,
     train: Callable[[int, Params, Params | None, Any], Params],
-    select: Callable[[Params], Array],
+    select: Callable[[Candidates], Integer[Array, ""]],
     noise: PassNoise,
 ) -> Queries:
     """The queries of round `number`, each refused when it is asked more often than is paid for.
@@ -147,7 +145,7 @@ def guarded(
     trained = itertools.count(1)
     selected = itertools.count(1)
 
-    def train_once(params: Params, towards: Params | None = None, strength=0.0) -> Params:
+    def train_once(params: Params, towards: Params | None = None, strength: Any = 0.0) -> Params:
         if (number_of_pass := next(trained)) > schedule.train:
             raise SilodpError(
                 f"The method asks for training pass {number_of_pass} of a round, but its schedule "
@@ -155,7 +153,7 @@ def guarded(
             )
         return train(number_of_pass - 1, params, towards, strength)
 
-    def select_once(candidates: Params, otherwise: Array) -> Array:
+    def select_once(candidates: Candidates, otherwise: WholeNumber) -> Integer[Array, ""]:
         if (selections := next(selected)) > min(1, schedule.select_rounds):
             raise SilodpError(
                 f"The method asks for selection {selections} of a round, but its schedule pays for "

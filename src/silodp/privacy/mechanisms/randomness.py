@@ -17,11 +17,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int, Int64, Integer, Key, Shaped, UInt32
 
 from silodp.config.choices import Entropy
 from silodp.privacy.mechanisms.keystream import Keystream, key_of
 from silodp.privacy.mechanisms.rounded_gaussian import rounded_gaussian
+from silodp.privacy.mechanisms.shapes import Params, WholeNumber
+
+# A run's key, and the silos' places in the federation.
+RunKey = UInt32[Array, "2"]
+Places = Int[Array, " silos"]
+# Words that are broadcast against others.
+Words = Integer[Array, "..."] | int
 
 # What a word is for.
 _SAMPLE, _NOISE = 0, 1
@@ -44,12 +51,12 @@ class PassSize(NamedTuple):
 
 
 def pass_keys(
-    key: Array, silos: Array, number: Array, passes: int, trial: Array | int = 0
-) -> Array:
-    """Keys of the training passes of a round: [silos, passes], as two words each.
+    key: RunKey, silos: Places, number: WholeNumber, passes: int, trial: WholeNumber = 0
+) -> UInt32[Array, "silos {passes} 2"]:
+    """Keys of the training passes of a round, as two words each.
 
     Args:
-      key: the run's key, two words [2].
+      key: the run's key, two words.
       silos: the silos' places in the federation.
       number: number of the round.
       passes: number of passes of each silo in a round.
@@ -62,26 +69,30 @@ def pass_keys(
     )
 
 
-def selection_keys(key: Array, silos: Array, number: Array, trial: Array | int = 0) -> Array:
-    """Keys of the private selections of a round: [silos, 2]; arguments as for `pass_keys`."""
+def selection_keys(
+    key: RunKey, silos: Places, number: WholeNumber, trial: WholeNumber = 0
+) -> UInt32[Array, "silos 2"]:
+    """Keys of the private selections of a round; arguments as for `pass_keys`."""
     silo_keys = _hash(key[0], key[1], silos, number)
     last = jnp.uint32(2**32 - 1)  # no training pass has this number
     return _hash(silo_keys[:, 0], silo_keys[:, 1], last, jnp.uint32(trial))
 
 
-def selection_words(key: Array, candidates: int) -> Array:
-    """Random words for one private selection, from its key [2]: uint32 [candidates, 2]."""
+def selection_words(key: UInt32[Array, "2"], candidates: int) -> UInt32[Array, "{candidates} 2"]:
+    """Random words for one private selection, from its key."""
     return _hash(key[0], key[1], jnp.arange(candidates, dtype=jnp.uint32), jnp.uint32(0))
 
 
-def draw_pass(key: Array, size: PassSize) -> PassRandomness:
-    """The randomness of one pass, from its key [2]."""
+def draw_pass(key: UInt32[Array, "2"], size: PassSize) -> PassRandomness:
+    """The randomness of one pass, from its key."""
     (drawn,) = draw_passes([key[None]], [size])
     return jax.tree.map(lambda a: a[0], drawn)
 
 
-def draw_passes(keys: Sequence[Array], sizes: Sequence[PassSize]) -> list[PassRandomness]:
-    """`draw_pass` for groups of passes in one operation: keys [n_g, 2] and a size for each."""
+def draw_passes(
+    keys: Sequence[UInt32[Array, "_ 2"]], sizes: Sequence[PassSize]
+) -> list[PassRandomness]:
+    """`draw_pass` for groups of passes in one operation: their keys, and a size for each."""
     both = list(zip(keys, sizes, strict=True))
     pairs = _word_pairs([(k, _SAMPLE, s.draws, -(-s.width // 2)) for k, s in both])
     samples = [
@@ -92,14 +103,14 @@ def draw_passes(keys: Sequence[Array], sizes: Sequence[PassSize]) -> list[PassRa
 
 
 def _word_pairs(
-    streams: Sequence[tuple[Array, int, int, int]],
-    finish: Callable[[Array], Array] = lambda words: words,
-) -> list[Array]:
-    """Pairs of words [n_g, rows, width, 2] of streams given as (keys, purpose, rows, width).
+    streams: Sequence[tuple[UInt32[Array, "_ 2"], int, int, int]],
+    finish: Callable[[UInt32[Array, "words 2"]], Shaped[Array, "words ..."]] = lambda words: words,
+) -> list[Shaped[Array, "_ _ _ ..."]]:
+    """Pairs of words [passes, rows, width, 2] of streams given as (keys, purpose, rows, width).
 
     Args:
       streams: the streams of each group.
-      finish: [..., 2] -> [...], applied while the words of all groups are one array.
+      finish: what is made of pairs, applied while the words of all groups are one array.
     """
     columns = []
     for keys, purpose, rows, width in streams:
@@ -119,7 +130,7 @@ def _word_pairs(
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
+def _hash(key0: Words, key1: Words, x0: Words, x1: Words) -> UInt32[Array, "*broadcast 2"]:
     """Threefry-2x32 (20 rounds) of broadcast uint32 arrays; the two words are the last axis.
 
     J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011). Written out, so that XLA
@@ -137,7 +148,7 @@ def _hash(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
     return jnp.stack(jnp.broadcast_arrays(x0, x1), axis=-1)
 
 
-def init_key(key: Array) -> Array:
+def init_key(key: RunKey) -> Key[Array, ""]:
     """The key for a run's first model: no pass has it, so a public model says nothing of noise."""
     last = jnp.uint32(2**32 - 1)  # no silo's place
     return jax.random.wrap_key_data(_hash(key[0], key[1], last, last))
@@ -148,7 +159,7 @@ def new_secret(entropy: Entropy) -> bytes:
     return secrets.token_bytes(32) if entropy == "os" else b""
 
 
-def run_key(seed: int, secret: bytes) -> np.ndarray:
+def run_key(seed: int, secret: bytes) -> UInt32[np.ndarray, "2"]:
     """The key of the run of that seed, two words: its first model, which is public, comes from it.
 
     In an experiment all else that is random does as well.
@@ -165,8 +176,10 @@ class HostRandom:
         """Derives the stream from the secret; in a run without one, from the seed alone."""
         self._stream = Keystream(key_of(secret, "host", seed, purpose), bytes(12))
 
-    def rounded_gaussian(self, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
-        """Whole numbers with the probabilities of a rounded Gaussian: int64 of that shape."""
+    def rounded_gaussian(
+        self, deviation: float, shape: tuple[int, ...]
+    ) -> Int64[np.ndarray, "..."]:
+        """Whole numbers with the probabilities of a rounded Gaussian, in an array of that shape."""
         words = self._stream.words(math.prod(shape))
         drawn = rounded_gaussian(words, deviation, lambda _, count: self._stream.read(count))
         return drawn.reshape(shape)
@@ -175,13 +188,13 @@ class HostRandom:
         """A uniform number from 0 to below 1, of 53 bits."""
         return float(self._stream.words(1)[0] >> np.uint64(11)) * 2.0**-53
 
-    def integers(self, below: int, size: int) -> np.ndarray:
+    def integers(self, below: int, size: int) -> Int64[np.ndarray, " {size}"]:
         """Whole numbers from 0, each as likely as the others but for `below` in 2^64."""
         return np.array([int(word) * below >> 64 for word in self._stream.words(size)], np.int64)
 
 
-def _noise(words: Array) -> Array:
-    """Standard normal numbers, each the sum of two draws: words [..., 2] -> [...].
+def _noise(words: UInt32[Array, "*draws 2"]) -> Float[Array, "*draws"]:
+    """Standard normal numbers, each the sum of two draws.
 
     A single draw in single precision ends at 5.3 standard deviations: over a run, a record could be
     told from noise that lies just outside what its absence can give, with a chance above delta. The
@@ -190,7 +203,7 @@ def _noise(words: Array) -> Array:
     return jnp.sum(_normal(words), axis=-1) * jnp.float32(np.sqrt(0.5))
 
 
-def _normal(words: Array) -> Array:
+def _normal(words: UInt32[Array, "*draws"]) -> Float[Array, "*draws"]:
     """Standard normal numbers, by the inverse of the distribution function."""
     # An odd multiple of 2^-23 in (-1, 1): symmetric and exact, so that it never rounds to an end
     # point, where the noise would be infinite.
@@ -198,8 +211,8 @@ def _normal(words: Array) -> Array:
     return jnp.float32(np.sqrt(2.0)) * jax.lax.erf_inv(uniform)
 
 
-def as_params(vector: Array, like: Any) -> Any:
-    """Vectors [..., number of parameters] in the shape of the parameters."""
+def as_params(vector: Shaped[Array | np.ndarray, "*several params"], like: Params) -> Params:
+    """Vectors in the shape of the parameters."""
     leaves, treedef = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
     parts = jnp.split(vector, ends, axis=-1)

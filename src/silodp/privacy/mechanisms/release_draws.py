@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int, Int32, Shaped, UInt32, UInt64
 
 from silodp.base.errors import SilodpError
 from silodp.privacy.mechanisms.keystream import Keystream, Purpose, key_of, pass_stream
@@ -32,17 +33,22 @@ from silodp.privacy.plan import SiloPlan
 MOST_CANDIDATES = 256
 
 
+# Of a group in one pass: flags or numbers of records, and noise in grains. No two groups are alike.
+Samples = Shaped[np.ndarray, "_ _ _ _"]  # seeds, silos, steps, slots
+Noise = Int32[np.ndarray, "_ _ _ _"]  # seeds, silos, steps, params
+
+
 class RoundDraws(NamedTuple):
     """What is random for the silos of a group in one round.
 
     Attributes:
       passes: samples (see `training.PassShape`) and noise in grains, [seeds, silos, passes, ...].
-      select: words for a selection, uint32 [seeds, silos, MOST_CANDIDATES, 2]; 0 in rounds that ask
-        for none, and none at all if no round does.
+      select: words for a selection among MOST_CANDIDATES; 0 in rounds that ask for none, and none
+        at all if no round does.
     """
 
     passes: PassRandomness
-    select: np.ndarray
+    select: UInt32[np.ndarray, "seeds silos candidates 2"]
 
 
 def host_words(words: Any, candidates: int) -> Any:
@@ -58,7 +64,7 @@ def host_words(words: Any, candidates: int) -> Any:
 class SiloGroup(NamedTuple):
     """Silos that an engine pads to one shape: their places in the federation, and the shape."""
 
-    members: np.ndarray
+    members: Int[np.ndarray, " silos"]
     shape: PassShape
 
 
@@ -153,13 +159,15 @@ class ReleaseDraws:
         """The stream of each seed."""
         return [pass_stream(key, number, number_of_pass, purpose) for key in self._keys]
 
-    def _words(self, number: int, number_of_pass: int, purpose: Purpose, count: int) -> np.ndarray:
-        """`count` words for each seed, uint64, one seed after the other."""
+    def _words(
+        self, number: int, number_of_pass: int, purpose: Purpose, count: int
+    ) -> UInt64[np.ndarray, " words"]:
+        """`count` words for each seed, one seed after the other."""
         streams = self._streams(number, number_of_pass, purpose)
         return np.concatenate([stream.words(count) for stream in streams])
 
-    def _pass(self, number: int, number_of_pass: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Samples and noise of one pass, for each group: [seeds, silos, steps, ...]."""
+    def _pass(self, number: int, number_of_pass: int) -> list[tuple[Samples, Noise]]:
+        """Samples and noise of one pass, for each group."""
         noise = self._noise(number, number_of_pass)
         noises = []
         for group, (rows, places) in zip(self._groups, self._noise_rows, strict=True):
@@ -169,7 +177,7 @@ class ReleaseDraws:
             noises.append(own.reshape(len(own), silos, steps, -1))
         return list(zip(self._samples(number, number_of_pass), noises, strict=True))
 
-    def _samples(self, number: int, number_of_pass: int) -> list[np.ndarray]:
+    def _samples(self, number: int, number_of_pass: int) -> list[Samples]:
         """Which records of each group are drawn in each step, or their numbers: see `_empty`."""
         streams = self._streams(number, number_of_pass, "sample")
         refined = self._streams(number, number_of_pass, "sample refined")
@@ -193,13 +201,13 @@ class ReleaseDraws:
         self,
         place: int,
         true_count: int,
-        flips: np.ndarray,
+        flips: Bool[np.ndarray, "seeds coins"],
         streams: Sequence[tuple[Keystream, Keystream]],
-    ) -> np.ndarray:
-        """A silo's samples in seeds in which it holds as many records: [seeds, steps, slots].
+    ) -> Shaped[np.ndarray, "seeds steps slots"]:
+        """A silo's samples in seeds in which it holds as many records.
 
-        `flips` are its coins [seeds, steps * true_count], none where all records are in each
-        batch; `streams` are those of each seed, and for further bits.
+        `flips` are its coins, steps * true_count or none where all records are in each batch;
+        `streams` are those of each seed, and for further bits.
         """
         plan = self._plans[place]
         if plan.draw == "shuffle":
@@ -224,8 +232,8 @@ class ReleaseDraws:
         flags = flips if flips.size else np.ones((len(streams), plan.steps * true_count), bool)
         return flags.reshape(len(streams), plan.steps, true_count)
 
-    def _noise(self, number: int, number_of_pass: int) -> np.ndarray:
-        """Noise in grains, of all steps of all silos: int32 [seeds, steps, parameters]."""
+    def _noise(self, number: int, number_of_pass: int) -> Int32[np.ndarray, "seeds steps params"]:
+        """Noise in grains, of all steps of all silos."""
         count, seeds = len(self._deviations), len(self._keys)
         refined = self._streams(number, number_of_pass, "noise refined")
         drawn = rounded_gaussian(
@@ -247,16 +255,16 @@ def _coins_of(plan: SiloPlan, true_count: int) -> int:
 
 
 def _noise_rows(
-    group: SiloGroup, plans: Sequence[SiloPlan], firsts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    group: SiloGroup, plans: Sequence[SiloPlan], firsts: Int[np.ndarray, " all_silos"]
+) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, " steps"]]:
     steps = [np.arange(plans[member].steps) for member in group.members]
     rows = [firsts[member] + own for member, own in zip(group.members, steps, strict=True)]
     places = [place * group.shape.steps + own for place, own in enumerate(steps)]
     return np.concatenate(rows), np.concatenate(places)
 
 
-def _empty(seeds: int, group: SiloGroup) -> np.ndarray:
-    """[seeds, silos, steps, slots]: flags, all False, or numbers of records, all -1."""
+def _empty(seeds: int, group: SiloGroup) -> Samples:
+    """Flags, all False, or numbers of records, all -1."""
     shape = group.shape
     size = (seeds, len(group.members), shape.steps, shape.batch_capacity)
     return np.zeros(size, bool) if shape.draw == "every" else np.full(size, -1, np.int32)

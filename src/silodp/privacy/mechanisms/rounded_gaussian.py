@@ -27,6 +27,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
+from jaxtyping import Bool, Float, Int64, UInt64
 from scipy.special import ndtri
 
 _FAR = 5.0
@@ -39,14 +40,16 @@ MoreBytes = Callable[[int, int], bytes]
 
 
 def rounded_gaussian(
-    words: np.ndarray, deviation: np.ndarray | float, more_bytes: MoreBytes
-) -> np.ndarray:
-    """One draw for each word, as int64.
+    words: UInt64[np.ndarray, " n"],
+    deviation: Float[np.ndarray, " n"] | float,
+    more_bytes: MoreBytes,
+) -> Int64[np.ndarray, " n"]:
+    """One draw for each word.
 
     Args:
-      words: random uint64 [n].
-      deviation: of the Gaussian before rounding, one for all or one for each draw [n]; at most
-        2^32. Of 0 there is no noise.
+      words: random.
+      deviation: of the Gaussian before rounding, one for all or one for each draw; at most 2^32.
+        Of 0 there is no noise.
       more_bytes: where further bits come from, for the few draws that need them.
     """
     deviations = np.broadcast_to(np.asarray(deviation, np.float64), words.shape)
@@ -67,7 +70,9 @@ def rounded_gaussian(
     return np.where(words & np.uint64(1), drawn, -drawn)
 
 
-def _by_double_precision(words: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _by_double_precision(
+    words: UInt64[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """The sizes, and which of them may be wrong."""
     uniform = (words >> np.uint64(1)).astype(np.float64)
     uniform += 0.5

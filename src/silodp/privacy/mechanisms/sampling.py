@@ -21,10 +21,11 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int, Int32, Integer, Shaped, UInt32
 from scipy import stats
 
 from silodp.config.choices import Sampling
+from silodp.privacy.mechanisms.shapes import Number, WholeNumber
 
 Draw = Literal["every", "gaps", "shuffle"]
 
@@ -45,8 +46,8 @@ OVERFLOW_SHARE = 1e-3
 class Batches(NamedTuple):
     """The batches of one pass: which records (None: all, in order) and which slots count."""
 
-    rows: Array | None  # [steps, slots] into the silo's records
-    mask: Array  # [steps, slots], 1.0 where a record was drawn
+    rows: Int[Array, "steps slots"] | None  # into the silo's records
+    mask: Float[Array, "steps slots"]  # 1.0 where a record was drawn
 
 
 def draw_of(sampling: Sampling, public_count: int, expected_batch: int, heavy: bool) -> Draw:
@@ -107,19 +108,19 @@ def draw_size(
 
 def draw_batches(
     draw: Draw,
-    words: Array,
+    words: UInt32[Array, "draws width"],
     steps: int,
     batch_capacity: int,
-    true_count: Array,
-    public_count: Array,
-    expected_batch: Array,
-    threshold: Array,
+    true_count: WholeNumber,
+    public_count: Integer[Array, ""],
+    expected_batch: Integer[Array, ""],
+    threshold: UInt32[Array, ""] | np.uint32,
 ) -> Batches:
     """The batches of one pass over a silo.
 
     Args:
       draw: "every", "gaps" or "shuffle"; static.
-      words: random uint32 of `draw_size`. More slots or steps only add to what is drawn.
+      words: random, as many as `draw_size` says. More slots or steps only add to what is drawn.
       steps: batches to draw; static.
       batch_capacity: slots of a batch; static. For "every", the padded number of records.
       true_count: how many of the silo's rows are records; the rest is padding.
@@ -139,20 +140,21 @@ def draw_batches(
     return _shuffle(words, steps, batch_capacity, true_count, public_count, expected_batch)
 
 
-def given_batches(draw: Draw, sample: Array) -> Batches:
-    """The batches that the host drew: flags [steps, slots], or numbers of records (-1: none)."""
+def given_batches(draw: Draw, sample: Shaped[Array | np.ndarray, "steps slots"]) -> Batches:
+    """The batches that the host drew: flags, or numbers of records (-1: none)."""
+    given = jnp.asarray(sample)
     if draw == "every":
-        return Batches(None, sample.astype(jnp.float32))
-    return Batches(jnp.maximum(sample, 0), (sample >= 0).astype(jnp.float32))
+        return Batches(None, given.astype(jnp.float32))
+    return Batches(jnp.maximum(given, 0), (given >= 0).astype(jnp.float32))
 
 
 def _shuffle(
-    words: Array,
+    words: UInt32[Array, "epochs rows"],
     steps: int,
     batch_capacity: int,
-    true_count: Array,
-    public_count: Array,
-    expected_batch: Array,
+    true_count: WholeNumber,
+    public_count: WholeNumber,
+    expected_batch: WholeNumber,
 ) -> Batches:
     """A random permutation an epoch, cut into batches; what is left over is dropped.
 
@@ -168,7 +170,9 @@ def _shuffle(
     return Batches(index, jnp.broadcast_to(mask, index.shape).astype(jnp.float32))
 
 
-def gap_of(words: Array, rate: Array) -> tuple[Array, Array]:
+def gap_of(
+    words: UInt32[Array, "*draws"], rate: Number
+) -> tuple[Int32[Array, "*draws"], Bool[Array, "*draws"]]:
     """Random words -> how many records are passed over, and whether one is then drawn."""
     # In (0, 1]; small numbers, which make long gaps, keep all 32 bits.
     uniform = (words.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-32)

@@ -14,14 +14,16 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dp_accounting import dp_event
-from jax import Array
+from jaxtyping import Array, Float, Int32, Integer, UInt32
 
 from silodp.config.choices import Relation, SelectMechanism
 from silodp.models.model import SCORE_STEPS, Model, loss_of_one
 from silodp.models.whole_sums import in_a_loop
 from silodp.privacy.accounting.events import BoundedRangeDpEvent, PureDpEvent
 from silodp.privacy.mechanisms.queries import SiloRecords
+from silodp.privacy.mechanisms.shapes import Candidates, Number, Params
 
 # Single precision moves the (logarithm of the) odds of two candidates by less than this: rounding
 # of noise that is below 64, and of scores no farther than 64 apart. Charged for.
@@ -55,11 +57,11 @@ def select_privately(
     mechanism: SelectMechanism,
     bound: float,
     silo: SiloRecords,
-    sharpness: Array,
-    words: Array,
-    candidates,
+    sharpness: Number,
+    words: UInt32[Array | np.ndarray, "candidates 2"],
+    candidates: Candidates,
     release: bool,
-) -> Array:
+) -> Integer[Array, ""]:
     """The number of the chosen candidate.
 
     In a release records go one at a time through one loop body, so that none can change how the
@@ -71,13 +73,13 @@ def select_privately(
       bound: where the loss of a record is clipped.
       silo: the records.
       sharpness: what `sharpness` gives.
-      words: random, uint32 [candidates, 2].
+      words: random.
       candidates: models along a leading axis.
       release: whether the choice is released; static.
     """
     present = jnp.arange(silo.y.shape[0]) < silo.true_count
 
-    def losses(params) -> Array:
+    def losses(params: Params) -> Float[Array, " rows"]:
         if not release:
             return model.loss(model.apply(params, silo.features), silo.y)
 
@@ -85,7 +87,7 @@ def select_privately(
         rows = in_a_loop((silo.features, silo.y))
         return jax.lax.map(lambda row: of_one(params, *row), rows)[: silo.y.shape[0]]
 
-    def total(params) -> Array:
+    def total(params: Params) -> Int32[Array, ""]:
         loss = losses(params)
         # A model that has diverged (NaN) is as bad as can be.
         clipped = jnp.where(loss <= bound, jnp.maximum(loss, 0.0), bound)
@@ -100,8 +102,8 @@ def select_privately(
     return jnp.argmax(noise - behind)
 
 
-def _exponential(words: Array) -> Array:
-    """Exponential random numbers whose tails reach far on both sides: words [..., 2] -> [...].
+def _exponential(words: UInt32[Array | np.ndarray, "*draws 2"]) -> Float[Array, "*draws"]:
+    """Exponential random numbers whose tails reach far on both sides.
 
     A uniform number t in (0, 1/2) has all its 63 bits where they count, next to 0. Which end of the
     distribution it is taken from is a bit of its own.

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 from dp_accounting import dp_event
+from jaxtyping import Float, Num, Shaped
 
 from silodp.privacy.mechanisms.randomness import HostRandom
 
@@ -28,17 +29,17 @@ def gaussian_event(noise_multiplier: float, times: int) -> dp_event.DpEvent:
 
 
 def noisy_moments(
-    x: np.ndarray,
+    x: Num[np.ndarray, " records *features"],
     bound: float,
     count: int,
     noise_multiplier: float,
     random: HostRandom,
-    subject: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+    subject: Shaped[np.ndarray, " records"] | None = None,
+) -> tuple[Float[np.ndarray, "*features"], Float[np.ndarray, "*features"]]:
     """Mean and standard deviation of each feature, from a noisy sum of features and their squares.
 
     Args:
-      x: [records, ...], the training features; values beyond the bound are clipped to it.
+      x: the training features; values beyond the bound are clipped to it.
       bound: public, on the absolute value of each feature.
       count: what sums are divided by: the number of records (or subjects) as far as it is public.
       noise_multiplier: 0 for no privacy.
@@ -65,13 +66,13 @@ LABEL_SENSITIVITY = math.sqrt(1.25)
 
 
 def noisy_label_moments(
-    labels: np.ndarray,
+    labels: Num[np.ndarray, "records outputs"],
     count: int,
     noise_multiplier: float,
     random: HostRandom,
-    subject: np.ndarray | None = None,
-) -> tuple[np.ndarray, float]:
-    """Mean of labels [records, outputs] and of their squared norms, from one noisy sum.
+    subject: Shaped[np.ndarray, " records"] | None = None,
+) -> tuple[Float[np.ndarray, " outputs"], float]:
+    """Mean of labels and of their squared norms, from one noisy sum.
 
     Labels beyond the unit ball are brought back to it. What is released is not clipped, so that it
     is right on average. Other arguments as for `noisy_moments`; each released number has noise of
@@ -88,13 +89,13 @@ def noisy_label_moments(
 
 
 def noisy_metric(
-    totals: np.ndarray,
+    totals: Float[np.ndarray, "*scores"],
     largest: float,
     public_count: int,
     max_count: int,
     noise_multiplier: float,
     random: HostRandom,
-) -> np.ndarray:
+) -> Float[np.ndarray, "*scores"]:
     """Means of a score over test records, from its totals, each with noise.
 
     The totals are those of `models.model.metric_value`, exact but for three roundings to single
@@ -118,15 +119,20 @@ def noisy_metric(
     return whole * grain / public_count
 
 
-def _by_subject(added: np.ndarray, subject: np.ndarray) -> np.ndarray:
+def _by_subject(
+    added: Float[np.ndarray, "records numbers"], subject: Shaped[np.ndarray, " records"]
+) -> Float[np.ndarray, "subjects numbers"]:
     """What each subject adds: the mean of what its records would."""
     means = [added[subject == one].mean(axis=0) for one in np.unique(subject)]
     return np.reshape(means, (-1, added.shape[1]))
 
 
 def _noisy_sum(
-    added: np.ndarray, sensitivity: float, noise_multiplier: float, random: HostRandom
-) -> np.ndarray:
+    added: Float[np.ndarray, "rows numbers"],
+    sensitivity: float,
+    noise_multiplier: float,
+    random: HostRandom,
+) -> Float[np.ndarray, " numbers"]:
     """The sum over rows, each of a norm of at most `sensitivity`, with noise."""
     if noise_multiplier == 0:
         return added.sum(axis=0)

@@ -1,21 +1,23 @@
 """The private training pass: DP-SGD over one silo's records."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from dp_accounting import dp_event
-from jax import Array
+from jaxtyping import Array, Float, Int, Num, PyTree, Shaped
 
 from silodp.config.choices import Regulariser
 from silodp.models.model import Model
 from silodp.privacy.mechanisms.queries import SiloNoise, SiloRecords
 from silodp.privacy.mechanisms.randomness import PassRandomness, PassSize, as_params
 from silodp.privacy.mechanisms.sampling import Batches, Draw, draw_batches, draw_size, given_batches
+from silodp.privacy.mechanisms.shapes import Number, Params
 
-Params = Any
+# The features of several records: a pytree of arrays with a leading axis of rows.
+Rows = PyTree[Shaped[Array, "rows ..."]]
 
 
 def training_event(noise_multiplier: float, rate: float, steps: int) -> dp_event.DpEvent:
@@ -51,14 +53,14 @@ def training_pass(
     model: Model,
     shape: PassShape,
     regulariser: Regulariser,
-    optimiser: Callable[[Array], optax.GradientTransformation],
+    optimiser: Callable[[Float[Array, ""]], optax.GradientTransformation],
     silo: SiloRecords,
     noise: SiloNoise,
-    lr: Array,
+    lr: Float[Array, ""],
     randomness: PassRandomness,
     params: Params,
     towards: Params | None = None,
-    strength: Array | float = 0.0,
+    strength: Number = 0.0,
 ) -> Params:
     """Sample, clip each record's gradient, sum, add noise, divide, step; and so on.
 
@@ -67,7 +69,7 @@ def training_pass(
     part of the gradient, or as a proximal step after it, which is stable however strong the pull.
     In a release, sum and noise are whole numbers of grains when they meet: see `lattice`.
     """
-    batches = _batches(shape, silo, randomness.sample)
+    batches = _batches(shape, silo, randomness)
     noises = as_params(randomness.noise, params)
     optimise = optimiser(lr)
 
@@ -82,7 +84,14 @@ def training_pass(
         pull = lr * strength
         return jax.tree.map(lambda w, m: (w + pull * m) / (1.0 + pull), p, towards)
 
-    def noisy_sum(p: Params, features: Any, y: Array, mask: Array, inside: Any, unit: Any):
+    def noisy_sum(
+        p: Params,
+        features: Rows,
+        y: Num[Array, "rows ..."],
+        mask: Float[Array, " rows"],
+        inside: Params | None,
+        unit: Params,
+    ) -> Params:
         if shape.whole:
             total = model.whole_sum(p, features, y, mask, noise.clip, noise.grain, inside)
             # From here on it is released, and may be rounded.
@@ -111,12 +120,12 @@ def training_pass(
     return params
 
 
-def _batches(shape: PassShape, silo: SiloRecords, sample: Array) -> Batches:
+def _batches(shape: PassShape, silo: SiloRecords, randomness: PassRandomness) -> Batches:
     if shape.release:
-        return given_batches(shape.draw, sample)
+        return given_batches(shape.draw, randomness.sample)
     return draw_batches(
         shape.draw,
-        sample,
+        randomness.sample,
         shape.steps,
         shape.batch_capacity,
         silo.true_count,
@@ -126,11 +135,13 @@ def _batches(shape: PassShape, silo: SiloRecords, sample: Array) -> Batches:
     )
 
 
-def _take(silo: SiloRecords, rows: Array | None) -> tuple[Any, Array]:
+def _take(
+    silo: SiloRecords, rows: Int[Array, " rows"] | None
+) -> tuple[Rows, Num[Array, "rows ..."]]:
     if rows is None:
         return silo.features, silo.y
 
-    def take(a: Array) -> Array:
+    def take(a: Shaped[Array, " records *record"]) -> Shaped[Array, " slots *record"]:
         # Rows are never out of bounds: saying so saves a quarter of the time.
         return a.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)
 

@@ -7,20 +7,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jaxtyping import Array, Float, Int32, Integer
 
 from silodp.config.choices import Optimiser
 from silodp.models.optimisers import OPTIMISERS
 from silodp.privacy.mechanisms.queries import PassNoise, SiloNoise, SiloRecords
+from silodp.privacy.mechanisms.shapes import Number
 from silodp.privacy.mechanisms.training import PassShape
 
 # Of noise through Adam: they give each variance to within about 1% (a standard deviation).
 _PATHS = 20_000
 _SHORTEST = 64
 
+# How far paths have moved: many paths, or one number.
+Moved = Float[Array, "*paths"]
+Gradient = Callable[[Int32[Array, ""]], Moved]  # of a step
+
 
 def pass_noise(
-    optimiser: Optimiser, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Array | float
+    optimiser: Optimiser, shape: PassShape, silo: SiloRecords, noise: SiloNoise, lr: Number
 ) -> PassNoise:
     """How uncertain a training pass of the silo is.
 
@@ -59,10 +64,10 @@ def pass_noise(
 def pass_variance(
     optimiser: Optimiser,
     most_steps: int,
-    steps: Array | int,
-    lr: Array | float,
-    deviation: Array | float,
-) -> Array:
+    steps: Integer[Array, "*silos"] | int,
+    lr: Number,
+    deviation: Float[Array, "*silos"] | float,
+) -> Float[Array, "*silos"]:
     """The variance that noise alone gives each entry of what a training pass returns.
 
     It is that of noise which goes through the optimiser and nothing else: what the curvature of a
@@ -87,12 +92,14 @@ def _length(most_steps: int) -> int:
     return max(_SHORTEST, 1 << (most_steps - 1).bit_length())
 
 
-def _of_steps(table: np.ndarray, steps: Array | int) -> Array:
+def _of_steps(
+    table: Float[np.ndarray, " lengths"], steps: Integer[Array, "*silos"] | int
+) -> Float[Array, "*silos"]:
     return jnp.asarray(table)[steps]
 
 
 @cache
-def _unit_reaches(optimiser: Optimiser, most_steps: int) -> np.ndarray:
+def _unit_reaches(optimiser: Optimiser, most_steps: int) -> Float[np.ndarray, " {most_steps}+1"]:
     """How far 0 to so many steps lead, at a learning rate of 1 and with a gradient of 1."""
     with jax.ensure_compile_time_eval(), jax.disable_jit(False):
         squares = np.asarray(_squares(optimiser, most_steps, _constant), np.float64)
@@ -100,7 +107,7 @@ def _unit_reaches(optimiser: Optimiser, most_steps: int) -> np.ndarray:
 
 
 @cache
-def _unit_variances(optimiser: Optimiser, most_steps: int) -> np.ndarray:
+def _unit_variances(optimiser: Optimiser, most_steps: int) -> Float[np.ndarray, " {most_steps}+1"]:
     """After 0 to so many steps, at a learning rate of 1 and with noise of variance 1.
 
     Longer tables begin as shorter ones do: every engine sees the same numbers.
@@ -115,24 +122,26 @@ def _unit_variances(optimiser: Optimiser, most_steps: int) -> np.ndarray:
     return np.concatenate([[0.0], after]).astype(np.float32)
 
 
-def _noise(step: Array) -> Array:
+def _noise(step: Int32[Array, ""]) -> Float[Array, " paths"]:
     return jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (_PATHS,))
 
 
-def _constant(step: Array) -> Array:
+def _constant(step: Int32[Array, ""]) -> Float[Array, ""]:
     return jnp.ones(())
 
 
-def _impulse(step: Array) -> Array:
+def _impulse(step: Int32[Array, ""]) -> Float[Array, ""]:
     return jnp.where(step == 0, 1.0, 0.0)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _squares(optimiser: Optimiser, steps: int, gradient: Callable[[Array], Array]) -> Array:
+def _squares(optimiser: Optimiser, steps: int, gradient: Gradient) -> Float[Array, " {steps}"]:
     """How far the gradients move a model from 0, after each step: the mean square."""
     optimise = OPTIMISERS[optimiser](jnp.float32(1))
 
-    def step(carry: tuple[Array, optax.OptState], number: Array):
+    def step(
+        carry: tuple[Moved, optax.OptState], number: Int32[Array, ""]
+    ) -> tuple[tuple[Moved, optax.OptState], Float[Array, ""]]:
         moved, state = carry
         updates, state = optimise.update(gradient(number), state, moved)
         moved = jnp.asarray(optax.apply_updates(moved, updates))

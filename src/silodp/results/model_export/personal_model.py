@@ -226,7 +226,13 @@ class PersonalModel:
                 f"row {rows[missing][0] + 1}: fill it, or leave the column out, and predictions "
                 "are for an exposure of 1."
             )
-        return numbers(self.about.silo, beside.exposure_column or "", values)
+        exposures = numbers(self.about.silo, beside.exposure_column or "", values)
+        if not (exposures > 0).all():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is "
+                f"{exposures.min():g} in a row: give exposures above 0."
+            )
+        return exposures
 
     def _encoded(self, frame: pd.DataFrame) -> np.ndarray:
         try:
