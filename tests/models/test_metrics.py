@@ -10,10 +10,18 @@ from federations import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
+from sklearn.metrics import (
+    accuracy_score,
+    cohen_kappa_score,
+    mean_absolute_error,
+    mean_poisson_deviance,
+    mean_squared_error,
+    r2_score,
+)
 
 from silodp import SilodpError
 from silodp.data.tasks import TASKS, get_task
+from silodp.data.tasks.hazard import labels_of_times
 from silodp.models.metrics import METRICS, MeanMetric, get_metric, mean_metric, metric_for
 
 MEANS = [metric for metric in METRICS.values() if isinstance(metric, MeanMetric)]
@@ -74,11 +82,69 @@ def test_padding_changes_no_metric(metric):
     padded = value(
         metric.name,
         np.concatenate([outputs, strange]),
-        np.concatenate([y, np.zeros(5, y.dtype)]),
+        np.concatenate([y, np.zeros((5, *y.shape[1:]), y.dtype)]),
         np.arange(len(y) + 5) < len(y),
         task.name,
     )
     assert padded == pytest.approx(alone, rel=1e-6)
+
+
+def test_the_deviance_of_counts_is_that_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    y, exposure = rng.poisson(2, 50), rng.uniform(0.1, 1, 50)
+    outputs = rng.normal(size=50).astype(np.float32)
+    found = value("deviance", outputs, np.stack([y, exposure], 1).astype(np.float32), task="count")
+    expected = mean_poisson_deviance(y, exposure * np.exp(outputs))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_kappa_is_that_of_scikit_learn():
+    rng = np.random.default_rng(4)
+    y, outputs = rng.integers(0, 4, 60), -np.sort(-rng.normal(size=(60, 3)), axis=1)
+    ranks = get_task("ordinal").ranks(outputs)
+    expected = cohen_kappa_score(y, ranks, weights="quadratic")
+    assert value("kappa", outputs, y, task="ordinal") == pytest.approx(expected, rel=1e-5)
+    error = np.abs(ranks - y).mean()
+    assert value("rank_error", outputs, y, task="ordinal") == pytest.approx(error, rel=1e-6)
+
+
+def test_the_deviance_of_classes_and_courses_is_less_twice_the_log_likelihood():
+    rng = np.random.default_rng(5)
+    outputs = -np.sort(-rng.normal(size=(40, 3)) * 2, axis=1).astype(np.float32)
+    ordinal, y = get_task("ordinal"), rng.integers(0, 4, 40)
+    chances = ordinal.probabilities(outputs)[np.arange(40), y]
+    found = value("deviance", outputs, y, task="ordinal")
+    assert found == pytest.approx(-2 * np.log(chances).mean(), rel=1e-3)
+    times, events = rng.uniform(0, 4, 40), rng.random(40) < 0.6
+    survival = np.column_stack([np.ones(40), get_task("hazard").survival(outputs)])
+    courses = labels_of_times(times, events, (1, 2, 3))
+    lived, seen = courses[:, 0].astype(int), courses[:, 1] > 0
+    ends = np.take_along_axis(survival, np.minimum(lived + 1, 3)[:, None], 1)[:, 0]
+    begins = np.take_along_axis(survival, lived[:, None], 1)[:, 0]
+    chances = np.where(seen, begins - ends, begins)
+    found = value("deviance", outputs, courses.astype(np.float32), task="hazard")
+    assert found == pytest.approx(-2 * np.log(chances).mean(), rel=1e-4)
+
+
+def test_the_c_index_is_harrells_pair_by_pair():
+    """As lifelines counts: of two equal times, exactly one an event, that one came first."""
+    rng = np.random.default_rng(6)
+    times, events = rng.integers(1, 8, 60).astype(float), rng.random(60) < 0.6
+    outputs = rng.normal(size=(60, 1)).round(1).astype(np.float32)  # some risks are equal
+    right = pairs = 0.0
+    for i in range(60):
+        for j in range(60):
+            first = times[i] < times[j] or (times[i] == times[j] and not events[j])
+            if events[i] and first and i != j:
+                pairs += 1
+                right += 1.0 * (outputs[i] > outputs[j]) + 0.5 * (outputs[i] == outputs[j])
+    courses = labels_of_times(times, events, (10.0,)).astype(np.float32)
+    found = value("c_index", outputs, courses, task="hazard")
+    assert found == pytest.approx(float(right[0] / pairs), rel=1e-5)
+    assert math.isnan(value("c_index", outputs * np.nan, courses, task="hazard"))
+    c_index = get_metric("c_index")
+    assert c_index.has_value(courses)
+    assert not c_index.has_value(labels_of_times(times, np.zeros(60), (10.0,)))
 
 
 def test_r2_needs_targets_that_differ():

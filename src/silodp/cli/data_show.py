@@ -249,7 +249,7 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
     if not get_task(federation.task).of_classes:
         if not len(records):
             return {}
-        y = records.y.astype(np.float64)
+        y = get_task(federation.task).numbers(records.y).astype(np.float64)
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
     labels, counts = np.unique(records.y, return_counts=True)
     return {
@@ -259,8 +259,12 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
 
 
 def _print_federation(console: "Console", federation: "Federation") -> None:
+    from silodp.data.tasks import get_task
+
     shape = " x ".join(map(str, federation.input_shape))
-    classes = f" with {federation.num_classes} classes" if federation.num_classes else ""
+    task = get_task(federation.task)
+    several = task.count_classes(federation.num_classes) if federation.num_classes else 0
+    classes = f" with {several} classes" if several else ""
     console.print(
         f"{safe(federation.name)}: {len(federation.silos)} silos, "
         f"{federation.task}{classes}, {shape} features, {federation.train_counts.sum()} training "

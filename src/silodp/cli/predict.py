@@ -93,11 +93,14 @@ def _csv(
     out have none.
     """
     from silodp.base.text import in_cell, shown
+    from silodp.data.tasks import get_task
 
-    classes = model.about.preparation.target.classes
+    target = model.about.preparation.target
+    classes = target.classes
     header = ["prediction"]
     if predictions.probabilities is not None:
-        header += [shown(f"probability of {name}", None) for name in classes]
+        names = get_task(target.task).probability_names(target)
+        header += [shown(f"probability of {name}", None) for name in names]
     elif classes:
         header.append("margin")
     rows = {}
@@ -171,6 +174,11 @@ def _say(
     )
     if left_out := rows - len(predictions.rows):
         console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
+    if model.about.threshold:
+        from scipy.special import expit
+
+        high, chance = model.about.preparation.target.classes[-1], expit(model.about.threshold)
+        console.print(f"{safe(repr(high))} is predicted from a probability of {chance:.3g} on.")
     if unused:
         shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
         console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")

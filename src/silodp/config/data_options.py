@@ -166,6 +166,25 @@ class DataRequest:
         group="Your own data",
         tags={"records"},
     )
+    exposure_column: str | None = option(
+        None,
+        "Column of a table with each count's exposure: for how long, or of how many (count).",
+        group="Your own data",
+        tags={"records"},
+    )
+    event_column: str | None = option(
+        None,
+        "Column of a table that says whether a time is that of the event: 1, or 0 where it was "
+        "not seen (hazard).",
+        group="Your own data",
+        tags={"records"},
+    )
+    cut_points: str | Sequence[float] | None = option(
+        None,
+        "Where time is cut into intervals, separated by commas (hazard; or in a schema).",
+        group="Your own data",
+        tags={"records"},
+    )
     image_size: int | None = option(
         None,
         "Pixels to a side that images are scaled to (adni, folders of images).",
@@ -192,6 +211,8 @@ class DataOptions(DataRequest):
       missing: by column, the number or level that a missing value counts as (tables).
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
+      exposure_range: declared lowest and highest exposure (tables; count).
+      event_value: what stands for the event in the event column (tables; hazard).
       records: record counts of the smallest and of the largest silo (synthetic).
       features: the number of features of a record (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
@@ -203,6 +224,8 @@ class DataOptions(DataRequest):
     missing: Mapping[str, float | str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
+    exposure_range: tuple[float, float] | None = None
+    event_value: str | float | None = None
     records: tuple[int, int] | None = None
     features: int | None = None
     noise: float | None = None

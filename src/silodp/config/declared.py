@@ -24,6 +24,7 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 Tag = Literal[
     "agreed",  # part of the sites' proposal
+    "agreed_if_given",  # left out of a proposal where it is not given
     "site_own",  # each site's own: never part of a proposal
     "policy",  # part of the policy of a silo without a policy file
     "advised",  # used by advice, besides the options of data

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.config.choices import (
-    MODEL_NAMES,
     Accountant,
     Engine,
     Entropy,
@@ -55,7 +54,7 @@ class RunRequest(DataRequest):
     )
     model: str | None = option(
         None,
-        f"One of {', '.join(MODEL_NAMES)}.",
+        "svm (two classes), convnet or convnet5 (images); else the task's own.",
         group="Method",
         basic=True,
         tags={"agreed", "advised"},
@@ -375,7 +374,25 @@ class RunRequest(DataRequest):
         None,
         f"Metric on test records: {listed(MetricName)}; else the task's own.",
         group="Training",
-        tags={"agreed", "single"},
+        tags={"agreed", "agreed_if_given", "single"},
+    )
+    prevalence: float | None = option(
+        None,
+        "Share of the second of two classes that is known beforehand: both then weigh alike in "
+        "training, and probabilities stay true (model logistic).",
+        group="Training",
+        tags={"agreed", "agreed_if_given", "single"},
+        above=0,
+        below=1,
+    )
+    cost_ratio: float | None = option(
+        None,
+        "How many false alarms a missed case of the second class is worth: it is predicted from a "
+        "probability of 1 / (1 + ratio) on, not of 1/2 (binary).",
+        group="Training",
+        tags={"agreed", "agreed_if_given", "single"},
+        above=0,
+        single_precision=True,
     )
     metric_share: float = option(
         0.0,

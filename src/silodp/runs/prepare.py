@@ -118,13 +118,23 @@ def prepare_loaded(
     first = federations[0]
     settings = [resolve(request, defaults, custom_model, first.task) for request in requests]
     model = custom_model or get_model(
-        settings[0].model_name, first.task, first.input_shape, first.num_classes
+        settings[0].model_name,
+        first.task,
+        first.input_shape,
+        first.num_classes,
+        requests[0].prevalence,
     )
+    if custom_model is not None and requests[0].prevalence is not None:
+        raise SilodpError(
+            "--prevalence weighs records in the loss, and a custom model has its own: leave it "
+            "out, and give custom_model a loss with weights."
+        )
     if model.task != first.task:
         raise SilodpError(
             f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
             "a model for that task."
         )
+    model = _decided(model, requests[0].cost_ratio)
     if first.pixels is not None:
         model = on_pixels(model, *first.pixels)
     if settings[0].select_score == "error" and not get_task(first.task).of_classes:
@@ -165,6 +175,24 @@ def prepare_loaded(
     return Prepared(specs, federations, warnings)
 
 
+def _decided(model: Model, cost_ratio: float | None) -> Model:
+    """The model with the threshold that costs least by this ratio.
+
+    With probability p, "yes" costs (1 - p) false alarms and "no" p times the ratio: "yes" costs
+    less where p / (1 - p) is above 1 / ratio.
+    """
+    if cost_ratio is None:
+        return model
+    decided = model._replace(threshold=-math.log(cost_ratio))
+    _ = decided.deciding  # refuses another task
+    if not model.has_probabilities:
+        raise SilodpError(
+            f"--cost-ratio needs probabilities, which the model {model.name!r} does not give: "
+            "choose another --model, or leave it out."
+        )
+    return decided
+
+
 def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
     """Reads the data of every seed."""
     reporter.stage("loading data")
@@ -180,7 +208,19 @@ def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
 def data_options(request: RunRequest) -> DataOptions:
     """The part of the options that data sources take."""
     given = {name: OPTIONS[name].parted(getattr(request, name)) for name in DATA_OPTIONS}
+    if given["cut_points"] is not None:
+        given["cut_points"] = _numbers("--cut-points", given["cut_points"])
     return DataOptions(**given)
+
+
+def _numbers(what: str, values: Sequence[object]) -> list[float]:
+    """Numbers, some of which may be text."""
+    try:
+        return [float(value) for value in values]  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        raise SilodpError(
+            f"{what} is {list(values)!r}: give numbers separated by commas."
+        ) from None
 
 
 def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:

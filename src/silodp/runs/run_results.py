@@ -201,6 +201,10 @@ def _assumptions(
         assumed.append(TEST_IS_NOT_COVERED)
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
+    if request.prevalence is not None:
+        assumed.append(
+            f"public, because declared: the second class has {request.prevalence:g} of the records"
+        )
     if any(math.isfinite(policy.epsilon) for policy in policies):
         assumed += [ONE_RUN_EACH] if request.seeds > 1 else []
         assumed += [NOISE_FROM_A_SEED] if request.entropy == "seed" else []

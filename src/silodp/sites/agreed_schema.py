@@ -7,8 +7,8 @@ has no rule for counts as the middle of the bounds or as no level, and a row wit
 subject) is left out.
 
     target = "outcome"
-    task = "binary"                     # or "multiclass", "regression"
-    classes = ["no", "yes"]             # of a regression: range = [0, 100]
+    task = "binary"                     # or another; each has its own declarations of the target
+    classes = ["no", "yes"]             # of a regression, or of counts: range = [0, 100]
     bounds = {age = [0, 120]}           # numbers: lowest and highest
     levels = {ward = ["a", "b"]}        # categories: all that may occur
     other = {ward = "b"}                # the level that takes what is not listed; else none does
@@ -28,14 +28,18 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.federation import Federation
 from silodp.data.source import DataOptions
+from silodp.data.tables.beside import KEYS as BESIDE
+from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import LARGEST
 from silodp.data.tables.schema import Schema, checked_schema
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
+from silodp.data.tables.target import Target, check_target
 from silodp.data.tasks import TASKS, get_task
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
     *("other", "missing", "subject_column", "drop_missing"),
+    *BESIDE,
 )
 # Enough rows for both classes to be left for training beside a test part.
 _FEWEST_ROWS = 8
@@ -50,17 +54,18 @@ class AgreedSchema:
 
     Attributes:
       target: the column to predict.
-      task: regression, binary or multiclass.
+      task: what is learned.
       bounds: lowest and highest value of each number column; values beyond are moved there.
       levels: all that each category column may hold.
       other: of category columns, the level that takes what is not among the levels; without it,
         such a value counts as no level.
       missing: of columns, the number or level that a missing value counts as; without it, the
         middle of the bounds, or no level.
-      target_range: lowest and highest target of a regression.
+      target_range: lowest and highest target of a regression, or of counts.
       classes: of a classification; of two classes the second is +1.
       subject_column: names whom a record is about, if people are protected.
       drop_missing: leave out rows with missing values that `missing` has no rule for.
+      beside: what counts and times need beside the target's own column.
     """
 
     target: str
@@ -73,6 +78,7 @@ class AgreedSchema:
     drop_missing: bool = False
     other: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, float | str] = field(default_factory=dict)
+    beside: Beside = field(default_factory=Beside)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -83,7 +89,7 @@ class AgreedSchema:
     def columns(self) -> tuple[str, ...]:
         """Every column that a site's table needs; it may have others, which are not looked at."""
         subject = () if self.subject_column is None else (self.subject_column,)
-        return (*self.features, self.target, *subject)
+        return (*self.features, self.target, *self.beside.columns, *subject)
 
     def to_plain(self) -> dict[str, Any]:
         """The table that `agreed_schema` reads, as JSON or TOML can hold it: nothing is None."""
@@ -105,7 +111,7 @@ class AgreedSchema:
             plain["classes"] = list(self.classes)
         if self.subject_column is not None:
             plain["subject_column"] = self.subject_column
-        return plain
+        return {**plain, **self.beside.to_plain()}
 
 
 def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
@@ -130,10 +136,11 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         missing=table.get("missing"),
         target_range=table.get("range"),
         classes=table.get("classes"),
+        beside={key: table.get(key) for key in BESIDE},
     )
     _check_features(where, declared, target, subject)
     _check_sizes(where, declared)
-    get_task(task).check_agreed(where, target, declared.target_range, declared.classes)
+    _check_target(where, declared, target, task)
     return AgreedSchema(
         target=target,
         task=task,
@@ -145,6 +152,7 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         drop_missing=drop_missing,
         other=dict(sorted(declared.other.items())),
         missing=dict(sorted(declared.missing.items())),
+        beside=declared.beside,
     )
 
 
@@ -168,6 +176,7 @@ def table_options(
         missing=schema.missing,
         target_range=schema.target_range,
         classes=schema.classes,
+        **{key: getattr(schema.beside, key) or None for key in BESIDE},
     )
 
 
@@ -184,7 +193,10 @@ def example(schema: AgreedSchema) -> Federation:
 
     columns = {column: in_turn(schema.bounds[column]) for column in schema.bounds}
     columns |= {column: in_turn(schema.levels[column]) for column in schema.levels}
-    columns[schema.target] = in_turn(schema.classes or schema.target_range or ())
+    beside = schema.beside
+    columns[schema.target] = in_turn(schema.classes or schema.target_range or beside.cut_points)
+    for column in beside.columns:  # one event, so that nothing else stands for one
+        columns[column] = in_turn(beside.exposure_range or (beside.event_value or "1",))
     if schema.subject_column is not None:
         columns[schema.subject_column] = [f"subject {row}" for row in rows]
     # Coins might leave a part of so few rows empty; they are about nobody, so any split will do.
@@ -248,11 +260,27 @@ def _check_features(where: str, declared: Schema, target: str, subject: str | No
             f"{where}: column {target!r} is the target, and so no feature: take it out of bounds "
             "and levels, and declare its range or classes instead."
         )
+    for column in declared.beside.columns:
+        if column in {target, subject, *features}:
+            raise SilodpError(
+                f"{where}: column {column!r} belongs to the target {target!r}, and so is no "
+                "feature, nor anything else: leave it out there."
+            )
     if subject is not None and subject in {target, *features}:
         raise SilodpError(
             f"{where}: column {subject!r} is the subject_column, and so neither target nor "
             "feature: leave it out there."
         )
+
+
+def _check_target(where: str, declared: Schema, target: str, task: TaskName) -> None:
+    made = Target(
+        *(target, task, declared.classes or (), declared.target_range),
+        declared=True,
+        beside=declared.beside,
+    )
+    get_task(task).check_agreed(where, made)
+    check_target(where, made)
 
 
 def _check_sizes(where: str, declared: Schema) -> None:

@@ -73,7 +73,7 @@ def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
         for column in table.encoder.columns
         for finding in _of_feature(where, column, values_of(frame, column.name), schema)
     ]
-    findings += _of_target(where, table, values_of(frame, schema.target))
+    findings += _of_target(where, table, frame)
     if schema.subject_column is not None:
         findings += _of_subject(where, schema.subject_column, frame)
     if stored.torn:
@@ -175,11 +175,13 @@ def _level(column: Column, place: float | None) -> str:
     return "none of the levels" if place == NO_LEVEL else column.levels[int(place)]
 
 
-def _of_target(where: str, table: Table, values: pd.Series) -> list[Finding]:
-    target = table.target
-    unusable = ~target.usable(values)
+def _of_target(where: str, table: Table, frame: pd.DataFrame) -> list[Finding]:
+    target, values = table.target, values_of(frame, table.target.name)
+    unusable = ~target.usable(frame)
     classes = ", ".join(map(repr, target.classes))
     wanted = f"one of {classes}" if target.classes else "numbers such as 1234.5"
+    if target.beside.columns:
+        wanted += f", and what belongs to them in {', '.join(map(repr, target.beside.columns))}"
     _check_some(where, target.name, unusable, values, wanted)
     found = []
     if unusable.any():

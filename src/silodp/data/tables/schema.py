@@ -16,8 +16,14 @@ age = 50                           # is left out (drop_missing)
 ward = "north"
 
 [target]                           # one of the two
-range = [0, 100]
-classes = ["no", "yes"]
+range = [0, 100]                   # of a regression, or of counts
+classes = ["no", "yes"]            # ordered classes: the lowest first
+
+exposure_column = "person_years"   # of counts: for how long, or of how many
+exposure_range = [0.1, 40]
+event_column = "status"            # of times: whether the event was seen, else censored
+event_value = 2                    # what stands for it; else 1, true or yes
+cut_points = [90, 180, 365]        # where time is cut into intervals
 """
 
 import math
@@ -29,6 +35,8 @@ from typing import Any
 from silodp.base.documents import check_keys, read_toml
 from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
+from silodp.data.tables.beside import KEYS as BESIDE
+from silodp.data.tables.beside import Beside, checked_beside
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Schema:
     missing: Mapping[str, float | str] = field(default_factory=dict)
     target_range: tuple[float, float] | None = None
     classes: tuple[str, ...] | None = None
+    beside: Beside = field(default_factory=Beside)
 
 
 def level_text(value: object) -> str:
@@ -64,7 +73,7 @@ def read_schema(path: Path) -> Schema:
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
-    check_keys(f"{where}, section [target]", target, ("range", "classes"))
+    check_keys(f"{where}, section [target]", target, ("range", "classes", *BESIDE))
     return checked_schema(
         where,
         ignore=document.get("ignore"),
@@ -74,6 +83,7 @@ def read_schema(path: Path) -> Schema:
         missing=document.get("missing"),
         target_range=target.get("range"),
         classes=target.get("classes"),
+        beside={key: target.get(key) for key in BESIDE},
     )
 
 
@@ -89,6 +99,10 @@ def schema_of(options: DataOptions) -> Schema:
         missing={**filed.missing, **(options.missing or {})},
         target_range=options.target_range,
         classes=options.classes,
+        beside={
+            key: own if (own := getattr(options, key)) is not None else getattr(filed.beside, key)
+            for key in BESIDE
+        },
     )
     target = given if given.target_range or given.classes else filed
     return replace(
@@ -109,6 +123,7 @@ def checked_schema(
     classes: Any,
     other: Any = None,
     missing: Any = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Schema:
     """A schema from plain values, each of which is checked."""
     if target_range is not None and classes is not None:
@@ -140,7 +155,16 @@ def checked_schema(
         if target_range is None
         else _range(f"{where}: target range", target_range),
         classes=None if classes is None else _levels(f"{where}: target classes", classes),
+        beside=checked_beside(where, _with_level_text(beside or {})),
     )
+
+
+def _with_level_text(beside: Mapping[str, Any]) -> dict[str, Any]:
+    event = beside.get("event_value")
+    return {
+        **beside,
+        "event_value": level_text(event) if isinstance(event, str | int | float) else event,
+    }
 
 
 def _is_list(values: Any) -> bool:

@@ -36,10 +36,14 @@ TAKES = frozenset(
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
         *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
         *("other", "missing", "test_fraction", "split", "id_column", "test_from"),
+        *("exposure_column", "exposure_range", "event_column", "event_value", "cut_points"),
     }
 )
 # Columns that say something of a record, and so are no features.
-NO_FEATURES = ("subject_column", "time_column", "group_column", "id_column")
+NO_FEATURES = (
+    *("subject_column", "time_column", "group_column", "id_column"),
+    *("exposure_column", "event_column"),
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def source(path: Path, options: DataOptions) -> DataSource:
 
 def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     """Reads, checks and encodes the rows of every silo."""
+    options = _with_columns_beside(options)
     _check_roles(path, options)
     frames = read_silos(path, options.silo_column, text_columns(options))
     # Before any of their records are looked at: what is wrong with others is no matter.
@@ -148,8 +153,18 @@ def text_columns(options: DataOptions) -> set[str]:
         as_text.add(options.target)
     # The number of a subject, group or record is a name: "007" is not "7".
     names = (options.subject_column, options.group_column, options.id_column)
+    # A status is a word, even where it is written as a number.
+    names = (*names, schema.beside.event_column)
     as_text.update(column for column in names if column is not None)
     return as_text
+
+
+def _with_columns_beside(options: DataOptions) -> DataOptions:
+    """The options with the columns that a schema file names beside the target."""
+    beside = schema_of(options).beside
+    return replace(
+        options, exposure_column=beside.exposure_column, event_column=beside.event_column
+    )
 
 
 def table_of_frames(
@@ -171,7 +186,7 @@ def table_of_frames(
         refusal would tell of it. Everything must be declared then; see `usable_rows`.
     """
     where = name if where is None else where
-    schema = schema_of(options)
+    schema, options = schema_of(options), _with_columns_beside(options)
     _check_roles(where, options)
     features = _feature_columns(where, frames, options, schema)
     assert options.target is not None  # _feature_columns has refused that
@@ -182,7 +197,7 @@ def table_of_frames(
         frames = _without_missing(frames, schema, drop)
     encoder, undeclared = make_encoder(frames, features, schema, total=total, drop=drop)
     _check_bounds(encoder, schema)
-    target = make_target(frames, options.target, options.task, schema)
+    target = make_target(where, frames, options.target, options.task, schema)
     if total:
         found = {
             silo: _records_by_value(silo, frame, encoder, target, options)
@@ -220,7 +235,7 @@ def table_of_frames(
             groups[silo] = coins.of_texts(
                 owner_texts(silo, column, values_of(frame, column), "group")
             )
-        y = target.encode(silo, values_of(frame, target.name))
+        y = target.encode(silo, frame)
         records[silo] = Records(encoder.encode(silo, frame), y, subject)
     notes = []
     if undeclared:
@@ -246,7 +261,7 @@ def usable_rows(
     Left out is a row without a target that is one, without a name of whom it is about where that is
     asked for, or with a missing value that no rule is for.
     """
-    usable = target.usable(values_of(frame, target.name)) & ~encoder.lacks(frame).any(axis=1)
+    usable = target.usable(frame) & ~encoder.lacks(frame).any(axis=1)
     if subject_column is not None:
         named = [name_of(value) is not None for value in values_of(frame, subject_column)]
         usable &= np.array(named, bool)
@@ -273,7 +288,7 @@ def _records_by_value(
     column, counted = options.subject_column, len(frame)
     kept = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, column))]
     x = encoder.encode(silo, kept)
-    y = target.encode_by_value(values_of(kept, target.name))
+    y = target.encode_by_value(kept)
     if column is not None:
         counted = len({name_of(value) for value in values_of(frame, column)} - {None})
         names = [str(name_of(value)) for value in values_of(kept, column)]
@@ -329,7 +344,7 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         name=table.name,
         silos=tuple(silos),
         task=target.task,
-        num_classes=get_task(target.task).num_classes_of(len(target.classes)),
+        num_classes=target.num_classes,
         uncovered=tuple(notes),
         declared=_declared(table, preprocess),
         feature_bound=1.0 if _is_bounded(table, preprocess) else None,
@@ -368,7 +383,7 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
     scaled = preprocess == "bounds" and bool(table.encoder.is_number.any())
     used: dict[PublicKnowledge, bool] = {
         "feature bounds": scaled or any(column.name in schema.levels for column in columns),
-        "label range": table.target.range is not None,
+        "label range": table.target.is_bounded,
         "class list": schema.classes is not None,
     }
     return tuple(kind for kind, is_used in used.items() if is_used)

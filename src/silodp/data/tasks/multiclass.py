@@ -80,7 +80,9 @@ class Multiclass(Classification):
         """Whether the largest output is the label's; of equal ones, the first counts."""
         return outputs.argmax(axis=-1) == y
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
         """The class's name."""
         return [target.classes[number] for number in outputs.argmax(axis=-1)]
 
@@ -88,7 +90,7 @@ class Multiclass(Classification):
         """[n, classes]."""
         return softmax(outputs, axis=1)
 
-    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
+    def onnx_probabilities(self, graph: Graph, outputs: str, classes: int) -> None:
         """Softmax over classes."""
         graph.add("Softmax", outputs, axis=1, name="probabilities")
 

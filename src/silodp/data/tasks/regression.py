@@ -26,7 +26,9 @@ class Regression(Task):
         """Any numbers, unless another task says that it is meant."""
         return distinct.dtype.kind in "fiub"
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
         """Numbers in the target's own units."""
         return target.in_own_units(outputs).tolist()
 

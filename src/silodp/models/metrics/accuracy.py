@@ -13,7 +13,7 @@ class Accuracy(MeanMetric):
     """The share of records that are classified rightly, in percent; gains are in points."""
 
     name = "accuracy"
-    tasks = ("binary", "multiclass")
+    tasks = ("binary", "multiclass", "ordinal")
     better = "higher"
     noun = words = short = "accuracy"
     meaning = "Share of right ones"

@@ -10,12 +10,14 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
+from silodp.data.tables.target import check_target
 from silodp.data.tasks import TASKS, get_task
 from silodp.results.model_export.described import preparation_of_card
 from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, VERSION
 from silodp.results.model_export.plain_values import (
     choice_of,
     list_of,
+    number_of,
     numbers_of,
     part_of,
     text_of,
@@ -39,9 +41,10 @@ class Card:
       name: the model's name.
       built_in: whether it is one of silodp's models.
       input_shape: the shape of one record.
-      num_classes: the number of classes of a multiclass task, else 0.
+      num_classes: the number of classes, or of intervals of time; 0 where there are neither.
       pixels: the values of bytes 0 and 255, for images in bytes.
       sha256: the hash of the model's file.
+      threshold: the log-odds above which the second of two classes is predicted.
       preparation: how records become features.
     """
 
@@ -55,6 +58,7 @@ class Card:
     num_classes: int
     pixels: tuple[float, float] | None
     sha256: str
+    threshold: float
     preparation: Preparation
 
 
@@ -105,8 +109,10 @@ def checked_card(path: Path, whole: Any) -> Card:
         num_classes=_count(at, "num_classes", value_of(at, model, "num_classes")),
         pixels=pixels,
         sha256=text_of(at, model, "sha256"),
+        threshold=number_of(at, model, "threshold") if "threshold" in model else 0.0,
         preparation=preparation_of_card(where, part_of(where, whole, "preparation"), task),
     )
+    check_target(where, card.preparation.target)
     _check_agreement(where, card)
     return card
 
@@ -166,9 +172,9 @@ def _check_agreement(where: str, card: Card) -> None:
             f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
             f"the model takes {list(card.input_shape)}: get the file again."
         )
-    task = get_task(card.task)
+    task = get_task(card.task).deciding_at(card.threshold)
     expected = task.count_classes(card.num_classes)
-    if classes != expected or card.num_classes != task.num_classes_of(classes):
+    if classes != expected or card.num_classes != preparation.target.num_classes:
         raise SilodpError(
             f"{where}: it names {classes} classes, but the model has {expected}: get the file "
             "again."

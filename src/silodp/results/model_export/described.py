@@ -7,6 +7,7 @@ from typing import Any, get_args
 from silodp.base.errors import SilodpError
 from silodp.config.choices import TaskName
 from silodp.data.preparation import Preparation, Scaling, ScalingKind
+from silodp.data.tables.beside import checked_beside
 from silodp.data.tables.columns import NO_LEVEL, Column, Encoder
 from silodp.data.tables.target import Target
 from silodp.data.tasks import get_task
@@ -112,7 +113,7 @@ def _number(
 
 
 def _target(target: Target) -> dict[str, Any]:
-    plain: dict[str, Any] = {"name": target.name}
+    plain: dict[str, Any] = {"name": target.name, **target.beside.to_plain()}
     if get_task(target.task).of_classes:
         source = DECLARED if target.declared else FROM_ALL_SILOS
         return {**plain, "classes": list(target.classes), "source": source}
@@ -153,9 +154,9 @@ def _with_rules(at: str, column: Column, plain: Any) -> Column:
 
 def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     at, name = f"{at}, target", text_of(f"{at}, target", plain, "name")
-    declared = plain.get("source") == DECLARED
+    declared, beside = plain.get("source") == DECLARED, checked_beside(at, plain)
     if get_task(task).of_classes:
-        return Target(name, task, texts_of(at, plain, "classes"), declared=declared)
+        return Target(name, task, texts_of(at, plain, "classes"), declared=declared, beside=beside)
     ends = {
         key: (low, high)
         for key in ("range", "spread")
@@ -165,7 +166,14 @@ def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     for low, high in ends.values():
         if not low < high:
             raise SilodpError(f"{at}: {low:g} to {high:g} is not a range: get the file again.")
-    return Target(name, task, range=ends.get("range"), spread=ends.get("spread"), declared=declared)
+    return Target(
+        name,
+        task,
+        range=ends.get("range"),
+        spread=ends.get("spread"),
+        declared=declared,
+        beside=beside,
+    )
 
 
 def _noisy_of(at: str, plain: Any) -> Scaling:

@@ -21,7 +21,8 @@ from silodp.base.errors import SilodpError, by_closeness
 from silodp.config.choices import MetricName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
-from silodp.data.tables.files import checked_names, values_of
+from silodp.data.tables.columns import numbers
+from silodp.data.tables.files import checked_names
 from silodp.data.tasks import get_task
 from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
@@ -39,8 +40,11 @@ class Predictions(NamedTuple):
         out.
       outputs: the model's outputs, [rows] or [rows, classes].
       values: numbers in the target's own units, or the name of each record's class; None where two
-        classes are exactly as likely, which a run counts as wrong.
-      probabilities: of each class, [rows, classes]; None where outputs do not give any.
+        classes are exactly as likely, which a run counts as wrong. Counts are those expected at the
+        table's exposures (without such a column, at an exposure of 1); for times it is the
+        probability of no event up to the last cut point.
+      probabilities: of each class, [rows, classes], or of no event up to each cut point; None where
+        outputs do not give any.
     """
 
     rows: np.ndarray
@@ -112,16 +116,20 @@ class PersonalModel:
         preparation = self.about.preparation
         columns = preparation.encoder.columns
         texts = {column.name for column in columns if column.levels or column.by_value}
-        return texts | ({preparation.target.name} if preparation.target.classes else set())
+        target, event = preparation.target, preparation.target.beside.event_column
+        texts |= set() if event is None else {event}
+        return texts | ({target.name} if target.classes else set())
 
     def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
         """Predicts for a table with the card's columns (others are ignored), or for features.
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
+        exposures = None
         if isinstance(records, pd.DataFrame):
             frame, rows = self._rows(records)
             x = self._encoded(frame)
+            exposures = self._exposures(records, rows)
         else:
             x = self._features(np.asarray(records))
             rows = np.arange(len(x))
@@ -133,7 +141,9 @@ class PersonalModel:
                 f"Silo {self.about.silo!r}: the model's outputs are not finite for some records: "
                 "check their values."
             )
-        return Predictions(rows, outputs, self._values(outputs), self._probabilities(outputs))
+        target = self.about.preparation.target
+        values = self.model.deciding.predicted(outputs, target, exposures)
+        return Predictions(rows, outputs, values, self._probabilities(outputs))
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
         """The metric of predictions, as in a run; None if no row has a target.
@@ -144,14 +154,14 @@ class PersonalModel:
         """
         predictions = self.predict(table) if predictions is None else predictions
         target = self.about.preparation.target
-        if target.name not in table.columns:
+        if not set(target.columns) <= set(table.columns):
             return None
-        values = values_of(table.iloc[predictions.rows], target.name)
-        known = np.flatnonzero(values.notna().to_numpy())
+        frame = table.iloc[predictions.rows].loc[:, list(target.columns)]
+        known = np.flatnonzero(frame.notna().all(axis=1).to_numpy())
         if not len(known):
             return None
-        y = target.encode(self.about.silo, values.iloc[known])
-        task, outputs = get_task(self.about.task), predictions.outputs[known]
+        y = target.encode(self.about.silo, frame.iloc[known])
+        task, outputs = self.model.deciding, predictions.outputs[known]
         y = y.astype(task.label_dtype)
         metric = self._metric(y)
         mask = jnp.ones(len(known), bool)
@@ -204,6 +214,26 @@ class PersonalModel:
             raise SilodpError(f"{where}: the table has no row without missing values: give some.")
         return frame.iloc[rows], rows
 
+    def _exposures(self, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray | None:
+        """The exposures of these rows, if the model has them and the table says any."""
+        beside, names = self.about.preparation.target.beside, [str(n).strip() for n in table]
+        if beside.exposure_column not in names:
+            return None
+        values = table.iloc[rows, names.index(beside.exposure_column)]
+        if (missing := values.isna().to_numpy()).any():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is missing in "
+                f"row {rows[missing][0] + 1}: fill it, or leave the column out, and predictions "
+                "are for an exposure of 1."
+            )
+        exposures = numbers(self.about.silo, beside.exposure_column or "", values)
+        if not (exposures > 0).all():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is "
+                f"{exposures.min():g} in a row: give exposures above 0."
+            )
+        return exposures
+
     def _encoded(self, frame: pd.DataFrame) -> np.ndarray:
         try:
             return self.about.preparation.features(self.about.silo, frame)
@@ -226,10 +256,6 @@ class PersonalModel:
                 return x
             x = pixel_values(x.astype(np.float32), *about.pixels)
         return about.preparation.finished(x.astype(np.float32))
-
-    def _values(self, outputs: np.ndarray) -> list[float] | list[str | None]:
-        target = self.about.preparation.target
-        return get_task(target.task).predicted(outputs, target)
 
     def _probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
         if not self.model.has_probabilities:
@@ -284,10 +310,11 @@ def _model(card: Card, custom: Model | None) -> Model:
         )
     else:
         model = custom
+    model = model._replace(threshold=card.threshold)
     return model if card.pixels is None else on_pixels(model, *card.pixels)
 
 
 def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
     """The columns of a table that the model does not use."""
-    known = {*model.columns, model.about.preparation.target.name}
+    known = {*model.columns, *model.about.preparation.target.columns}
     return [column for column in columns if column not in known]

@@ -1,0 +1,25 @@
+"""Mean absolute error of ranks, of ordered classes."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from silodp.data.tasks import Task
+from silodp.models.metrics.metric import ErrorMetric
+
+
+class RankError(ErrorMetric):
+    """By how many classes a prediction is off, on average."""
+
+    name = "rank_error"
+    tasks = ("ordinal",)
+    noun = "error of ranks"
+    words = "mean absolute error of ranks"
+    short = "MAE of ranks"
+    meaning = "Mean number of classes by which a prediction is off"
+
+    def share(self, task: Task, outputs: Array, y: Array) -> Array:
+        """Each record's distance."""
+        return jnp.abs(task.ranks(outputs) - y).astype(jnp.float32)
+
+
+METRIC = RankError()
