@@ -19,7 +19,8 @@ from silodp.base.progress import Reporter
 from silodp.engines import checkpoint, debug, execution, simulation
 from silodp.privacy.accounting.events import from_json
 from silodp.privacy.ledger import charging, lifetime
-from silodp.privacy.ledger.account import Allowance, account_of, remaining
+from silodp.privacy.ledger.account import Allowance, account_of
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import backup, ledger_paths, read_path
 from silodp.privacy.session import RunSession
 from silodp.runs import training_run

@@ -218,7 +218,7 @@ def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> 
 
 def _say_standing(name: str, ledgers: Path, what: str) -> None:
     """Prints what was spent on a source, and what is left."""
-    from silodp.privacy.ledger.account import remaining
+    from silodp.privacy.ledger.standing import remaining
     from silodp.privacy.ledger.storage import exists, ledger_path
 
     spent = "nothing is spent yet"

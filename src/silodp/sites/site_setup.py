@@ -23,7 +23,8 @@ from silodp.base.errors import SilodpError
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION
-from silodp.privacy.ledger.account import Run, account_of, remaining
+from silodp.privacy.ledger.account import Run, account_of
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.model_export.files import folders_of
