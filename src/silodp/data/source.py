@@ -65,6 +65,7 @@ class DataSource:
       read: makes the federation from a seed and options that have been checked; use `load`.
       defaults_for: the defaults where they depend on the options (such as the task).
       in_paper: what the paper's table says, where it has the data set.
+      said: what a person should know of how a user's own table was read.
     """
 
     name: str
@@ -79,6 +80,7 @@ class DataSource:
     defaults_for: Callable[[DataOptions], Defaults] | None = None
     by_hand: str = ""
     in_paper: InPaper | None = None
+    said: tuple[str, ...] = ()
 
     def load(self, seed: int, options: DataOptions | None = None) -> Federation:
         """The federation drawn with `seed`; the same seed and options give the same one."""

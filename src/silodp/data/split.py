@@ -55,6 +55,7 @@ from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
 from silodp.data import coins
 from silodp.data.federation import ExpectedCounts, Records
+from silodp.data.problems import Fault
 
 MAX_SEED = 2**32 - 1
 # How far the share of test records may be from the test fraction, where a split goes by time.
@@ -167,11 +168,14 @@ def thin_silo(name: str, train: Records, density: float | None, seed: int) -> Re
     return thinned
 
 
-def _nothing_left(name: str, train: Records, density: float) -> SilodpError:
+def _nothing_left(name: str, train: Records, density: float) -> Fault:
     unit = "record" if train.subject is None else "subject"
-    return SilodpError(
-        f"Silo {name!r} has {train.units} {unit}s for training, of which density {density:g} "
-        "leaves none: give a higher density."
+    return Fault(
+        f"Silo {name!r}",
+        f"has {train.units} {unit}s for training, of which density {density:g} leaves none",
+        "give a higher density",
+        silo=name,
+        rows=len(train),
     )
 
 
@@ -246,9 +250,12 @@ def coin_split(
         thinned = "" if density is None else f", density {density:g}"
         cut = f"test_fraction {test_fraction:g}" if late is None else "the test_from that is given"
         other = "test_fraction or seed" if late is None else "test_from"
-        raise SilodpError(
-            f"Silo {name!r} has {count}, of which {cut}{thinned} leaves none for {part}: leave the "
-            f"silo out, give it {unit}s, or change {other}."
+        raise Fault(
+            f"Silo {name!r}",
+            f"has {count}, of which {cut}{thinned} leaves none for {part}",
+            f"leave the silo out, give it {unit}s, or change {other}",
+            silo=name,
+            rows=len(records),
         )
     units = records.units if counted is None else counted
     all_records = units if records.subject is None else len(records)
@@ -304,17 +311,23 @@ def split_silo(
         count, unit = records.units, "record" if records.subject is None else "subject"
         if time is not None:
             count, unit = len(np.unique(time)), "different time"
-        raise SilodpError(
-            f"Silo {name!r} has {count} {unit}{'s' * (count != 1)}, too few for training and "
-            f"testing at test_fraction {test_fraction:g}: leave the silo out, give it {unit}s, or "
-            "change test_fraction."
+        raise Fault(
+            f"Silo {name!r}",
+            f"has {count} {unit}{'s' * (count != 1)}, too few for training and testing at "
+            f"test_fraction {test_fraction:g}",
+            f"leave the silo out, give it {unit}s, or change test_fraction",
+            silo=name,
+            rows=len(records),
         )
     share = len(test) / len(records)
     if time is not None and abs(share - test_fraction) > MOST_OFF:
-        raise SilodpError(
-            f"Silo {name!r}: {len(test)} of its {len(records)} records would be for testing at "
-            f"test_fraction {test_fraction:g}, since many are of one time: give finer times, or "
-            f"test_fraction {share:.2g}."
+        raise Fault(
+            f"Silo {name!r}:",
+            f"{len(test)} of its {len(records)} records would be for testing at test_fraction "
+            f"{test_fraction:g}, since many are of one time",
+            f"give finer times, or test_fraction {share:.2g}",
+            silo=name,
+            rows=len(test),
         )
     return Parts(thin_silo(name, records.take(train), density, seed), records.take(test))
 
