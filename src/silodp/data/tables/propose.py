@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -456,10 +456,12 @@ def _text(
 
 def _file_section(options: DataOptions, reading: Reading, dialect: Dialect | None) -> str:
     lines = []
-    if dialect is not None and dialect != PLAIN:
+    if dialect is not None:  # also the plain one, so that it is not found from records again
         guessed = set(dialect.as_toml()) - set((reading.dialect or PLAIN).as_toml())
         example = next(iter(reading.unsure.items()), None)
-        for key, value in dialect.as_toml().items():
+        for key, value in asdict(dialect).items():
+            if key == "thousands" and not value:
+                continue
             why = ""
             if key in guessed and example is not None:
                 why = f"  # a guess from column {example[0]!r}, such as {example[1]!r}: check it"

@@ -2,7 +2,7 @@
 
 ignore = ["patient_id"]            # columns to leave out
 
-[file]                             # how a text table is written; what is not said is found from it
+[file]                             # how a text table is written; without this, it is found from it
 delimiter = ";"
 decimal = ","
 thousands = "."
