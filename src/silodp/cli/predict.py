@@ -31,9 +31,16 @@ SiloOfModel = Annotated[
 def predict(
     model: ModelFolder,
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="New records: a CSV or Parquet file.")
+        Path, typer.Argument(metavar="TABLE", help="New records: CSV, Excel, Parquet, ...")
     ],
     silo: SiloOfModel = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
+    ] = None,
+    sheet: Annotated[
+        str | None, typer.Option(help="Sheet of a workbook that holds the table.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
@@ -47,7 +54,8 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
-    from silodp.data.tables.files import read_table
+    from silodp.data.tables.files import FileForm, Reading, read_table
+    from silodp.data.tables.schema import Schema, read_schema
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
     if out is not None:
@@ -55,7 +63,11 @@ def predict(
     if append and as_json:
         raise SilodpError("--append writes CSV: leave out --json.")
     loaded = load_model(model, silo=silo)
-    frame = read_table(table, loaded.text_columns, fewest=1)
+    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
+    form = FileForm(declared.dialect, sheet or declared.sheet)
+    frame = read_table(table, loaded.text_columns, fewest=1, form=form, reading=reading)
+    for sentence in reading.said:
+        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)

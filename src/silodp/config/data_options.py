@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from silodp.config.choices import Split, TaskName
 from silodp.config.declared import listed, option
@@ -129,6 +130,12 @@ class DataRequest:
         basic=True,
         tags={"records", "named_file"},
     )
+    sheet: str | None = option(
+        None,
+        "Sheet of a workbook that holds the table (or in a schema).",
+        group="Your own data",
+        tags={"records"},
+    )
     ignore: str | Sequence[str] | None = option(
         None,
         "Columns of a table to leave out, separated by commas (or in a schema).",
@@ -208,7 +215,11 @@ class DataOptions(DataRequest):
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
       other: by category column, the level for values that are not among the levels (tables).
-      missing: by column, the number or level that a missing value counts as (tables).
+      missing: by column, the number or level that a missing value counts as, "drop", or a mapping
+        with value and indicator (tables).
+      dates: by column of dates, origin and format (tables).
+      words: by number column, what words among its numbers stand for (tables).
+      file: how a text table is written: delimiter, decimal, thousands, encoding.
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
       exposure_range: declared lowest and highest exposure (tables; count).
@@ -221,7 +232,10 @@ class DataOptions(DataRequest):
     levels: Mapping[str, Sequence] | None = None
     bounds: Mapping[str, tuple[float, float]] | None = None
     other: Mapping[str, str] | None = None
-    missing: Mapping[str, float | str] | None = None
+    missing: Mapping[str, Any] | None = None
+    dates: Mapping[str, Any] | None = None
+    words: Mapping[str, Mapping[str, float | str | None]] | None = None
+    file: Mapping[str, str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
     exposure_range: tuple[float, float] | None = None

@@ -72,6 +72,8 @@ class _Arguments(TypedDict, total=False):
     """Column of a table to predict."""
     schema: Path | str | None
     """TOML file: a table's levels, bounds and target, or images' classes."""
+    sheet: str | None
+    """Sheet of a workbook that holds the table (or in a schema)."""
     ignore: str | Sequence[str] | None
     """Columns of a table to leave out, separated by commas (or in a schema)."""
     drop_missing: bool | None

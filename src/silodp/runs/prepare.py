@@ -15,6 +15,7 @@ from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
+from silodp.data.problems import Problems, reported
 from silodp.data.registry import Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
@@ -75,10 +76,11 @@ class Prepared(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The federation of each seed, and the training settings that fit."""
+    """The federation of each seed, the training settings that fit, and how a table was read."""
 
     federations: list[Federation]
     defaults: Defaults
+    said: tuple[str, ...] = ()
 
 
 def prepare(
@@ -113,7 +115,7 @@ def prepare_loaded(
       of_federation: the names of all silos, where the data are those of some of them.
     """
     method = get_method(requests[0].method)
-    federations, defaults = loaded
+    federations, defaults, _ = loaded
     check_equal_shapes(federations)
     first = federations[0]
     settings = [resolve(request, defaults, custom_model, first.task) for request in requests]
@@ -193,16 +195,66 @@ def _decided(model: Model, cost_ratio: float | None) -> Model:
     return decided
 
 
-def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
-    """Reads the data of every seed."""
+def load(
+    request: RunRequest, data: Data | None, reporter: Reporter, problems: Problems | None = None
+) -> Loaded:
+    """Reads the data of every seed.
+
+    `problems` gets all that is wrong with them; else the first is raised, with the number of
+    others.
+    """
     reporter.stage("loading data")
     seeds = range(request.first_seed, request.first_seed + request.seeds)
     if data is None:
         wanted = data_options(request)
-        source = datasets.resolve(request.data, wanted)
-        return Loaded([source.load(seed, wanted) for seed in seeds], source.defaults)
+        with reported(problems) as own:
+            source = datasets.resolve(request.data, wanted, own)
+            return Loaded(
+                [source.load(seed, wanted) for seed in seeds], source.defaults, source.said
+            )
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))
+
+
+def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Loaded:
+    """Loads the data of every seed and makes the checks of a run; `problems` gets what they find.
+
+    What hangs on a budget is left to `plan`: the checks are those of a run without privacy.
+    """
+    loaded = load(request, None, reporter, problems)
+    if len(problems):  # seeds may have left different silos
+        names = set.intersection(*(set(one.names) for one in loaded.federations))
+        silos = [[s for s in one.silos if s.name in names] for one in loaded.federations]
+        if not names:
+            return loaded
+        loaded = loaded._replace(
+            federations=[
+                replace(one, silos=tuple(own))
+                for one, own in zip(loaded.federations, silos, strict=True)
+            ]
+        )
+
+    def prepared(federations: list[Federation]) -> None:
+        check_worthwhile(
+            prepare_loaded([request], loaded._replace(federations=federations), None, reporter)
+        )
+
+    try:
+        prepared(loaded.federations)
+    except SilodpError as error:
+        before = len(problems)
+        for name in loaded.federations[0].names:  # each silo by itself, to find all
+            with problems.noted():
+                prepared([only_silo(one, name) for one in loaded.federations])
+        if len(problems) == before:
+            problems.add(error)
+    return loaded
+
+
+def only_silo(federation: Federation, name: str) -> Federation:
+    """The federation with one of its silos alone, if it has it."""
+    own = tuple(silo for silo in federation.silos if silo.name == name)
+    return replace(federation, silos=own) if own else federation
 
 
 def data_options(request: RunRequest) -> DataOptions:

@@ -12,11 +12,15 @@ subject) is left out.
     bounds = {age = [0, 120]}           # numbers: lowest and highest
     levels = {ward = ["a", "b"]}        # categories: all that may occur
     other = {ward = "b"}                # the level that takes what is not listed; else none does
-    missing = {age = 50, ward = "b"}    # what a missing value counts as
+    missing = {age = 50, ward = "b"}    # what a missing value counts as; {value = 50, indicator =
+                                        # true} adds a feature; "drop" leaves the row out
+    dates = {admitted = {origin = "2015-01-01", format = "%d.%m.%Y"}}   # days since then
+    words = {age = {"90+" = 90}}        # what words among numbers stand for
     subject_column = "patient"          # protect people, not single records
     drop_missing = false                # whether rows with other missing values are left out
 """
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,14 +35,20 @@ from silodp.data.source import DataOptions
 from silodp.data.tables.beside import KEYS as BESIDE
 from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import LARGEST
-from silodp.data.tables.schema import Schema, checked_schema
+from silodp.data.tables.schema import (
+    MISSING_WORD,
+    DateForm,
+    MissingRule,
+    Schema,
+    checked_schema,
+)
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
 from silodp.data.tables.target import Target, check_target
 from silodp.data.tasks import TASKS, get_task
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
-    *("other", "missing", "subject_column", "drop_missing"),
+    *("other", "missing", "subject_column", "drop_missing", "dates", "words"),
     *BESIDE,
 )
 # Enough rows for both classes to be left for training beside a test part.
@@ -61,6 +71,8 @@ class AgreedSchema:
         such a value counts as no level.
       missing: of columns, the number or level that a missing value counts as; without it, the
         middle of the bounds, or no level.
+      dates: of columns of dates, how they become the numbers that `bounds` is about.
+      words: of number columns, what words stand for; None for a missing value.
       target_range: lowest and highest target of a regression, or of counts.
       classes: of a classification; of two classes the second is +1.
       subject_column: names whom a record is about, if people are protected.
@@ -77,7 +89,9 @@ class AgreedSchema:
     subject_column: str | None = None
     drop_missing: bool = False
     other: Mapping[str, str] = field(default_factory=dict)
-    missing: Mapping[str, float | str] = field(default_factory=dict)
+    missing: Mapping[str, MissingRule] = field(default_factory=dict)
+    dates: Mapping[str, DateForm] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     beside: Beside = field(default_factory=Beside)
 
     @property
@@ -104,7 +118,16 @@ class AgreedSchema:
         if self.other:
             plain["other"] = dict(self.other)
         if self.missing:
-            plain["missing"] = dict(self.missing)
+            plain["missing"] = {column: rule.to_plain() for column, rule in self.missing.items()}
+        if self.dates:
+            plain["dates"] = {column: form.to_plain() for column, form in self.dates.items()}
+        if self.words:
+            plain["words"] = {
+                column: {
+                    word: MISSING_WORD if number is None else number for word, number in own.items()
+                }
+                for column, own in self.words.items()
+            }
         if self.target_range is not None:
             plain["range"] = list(self.target_range)
         if self.classes is not None:
@@ -119,7 +142,7 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     check_keys(where, table, KEYS)
     target = _column(where, "target", table.get("target"))
     task = _task(where, table.get("task"))
-    for key in ("bounds", "levels", "other", "missing"):
+    for key in ("bounds", "levels", "other", "missing", "dates", "words"):
         _check_section(where, key, table.get(key, {}))
     subject = table.get("subject_column")
     if subject is not None:
@@ -134,6 +157,8 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         bounds=table.get("bounds"),
         other=table.get("other"),
         missing=table.get("missing"),
+        dates=table.get("dates"),
+        words=table.get("words"),
         target_range=table.get("range"),
         classes=table.get("classes"),
         beside={key: table.get(key) for key in BESIDE},
@@ -152,6 +177,8 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         drop_missing=drop_missing,
         other=dict(sorted(declared.other.items())),
         missing=dict(sorted(declared.missing.items())),
+        dates=dict(sorted(declared.dates.items())),
+        words=dict(sorted(declared.words.items())),
         beside=declared.beside,
     )
 
@@ -174,6 +201,8 @@ def table_options(
         bounds=schema.bounds,
         other=schema.other,
         missing=schema.missing,
+        dates=schema.dates,
+        words=schema.words,
         target_range=schema.target_range,
         classes=schema.classes,
         **{key: getattr(schema.beside, key) or None for key in BESIDE},
@@ -191,7 +220,10 @@ def example(schema: AgreedSchema) -> Federation:
     def in_turn(values: tuple) -> list:
         return [values[row % len(values)] for row in rows]
 
-    columns = {column: in_turn(schema.bounds[column]) for column in schema.bounds}
+    columns = {
+        column: [_in_own_form(schema, column, end) for end in in_turn(schema.bounds[column])]
+        for column in schema.bounds
+    }
     columns |= {column: in_turn(schema.levels[column]) for column in schema.levels}
     beside = schema.beside
     columns[schema.target] = in_turn(schema.classes or schema.target_range or beside.cut_points)
@@ -203,6 +235,17 @@ def example(schema: AgreedSchema) -> Federation:
     options = replace(table_options(schema), split="paper")
     table = table_of_frames("example", {"example": pd.DataFrame(columns)}, options)
     return replace(split_and_scale(table, 0, options), uncovered=())
+
+
+def _in_own_form(schema: AgreedSchema, column: str, number: float) -> object:
+    """A number as its column has it: as a date where these are agreed on."""
+    if column not in schema.dates:
+        return number
+    form = schema.dates[column]
+    try:
+        return form.start + datetime.timedelta(days=number)
+    except OverflowError:  # bounds may reach beyond the last date
+        return form.start
 
 
 def _column(where: str, key: str, name: object) -> str:
@@ -227,6 +270,8 @@ def _check_section(where: str, key: str, section: object) -> None:
             "levels": 'levels = {ward = ["a"]}',
             "other": 'other = {ward = "a"}',
             "missing": "missing = {age = 50}",
+            "dates": 'dates = {admitted = {origin = "2015-01-01"}}',
+            "words": 'words = {age = {"90+" = 90}}',
         }
         raise SilodpError(
             f"{where}: {key} is {section!r}: give a table of columns, such as {example_of[key]}."
@@ -237,12 +282,14 @@ def _check_section(where: str, key: str, section: object) -> None:
 
 def _check_features(where: str, declared: Schema, target: str, subject: str | None) -> None:
     """Refuses a column with two roles, and a schema without a feature."""
-    for column in declared.missing:
-        if column not in (*declared.bounds, *declared.levels):
-            raise SilodpError(
-                f"{where}: missing names the column {column!r}, which is no feature: declare its "
-                "bounds or levels, or leave it out there."
-            )
+    for key, columns in (("missing", declared.missing), ("dates", declared.dates),
+                         ("words", declared.words)):  # fmt: skip
+        for column in columns:
+            if column not in (*declared.bounds, *declared.levels):
+                raise SilodpError(
+                    f"{where}: {key} names the column {column!r}, which is no feature: declare its "
+                    "bounds or levels, or leave it out there."
+                )
     for column in declared.levels:
         if column in declared.bounds:
             raise SilodpError(

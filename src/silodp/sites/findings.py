@@ -24,7 +24,7 @@ from silodp.data.tables.files import values_of
 from silodp.data.tables.table import Table, table_of_frames, usable_rows
 from silodp.data.tasks import get_task
 from silodp.sites.agreed_schema import AgreedSchema, table_options
-from silodp.sites.site_data import DataAtSite, read_records
+from silodp.sites.site_data import DataAtSite, check_dialect, read_records
 
 _LEFT_OUT = "the row is left out"
 _EXAMPLES = 3
@@ -63,6 +63,7 @@ def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
     That is one without rows, without a usable row, or with a column in which no row fits, though
     nothing was agreed on for such values.
     """
+    check_dialect(site, source)
     stored = read_records(site, source, schema)
     where, frame = f"Site {site!r}: {stored.place}", stored.frame
     if frame.empty:
@@ -118,13 +119,14 @@ def _of_feature(
 ) -> list[Finding]:
     if column.levels:
         return _of_category(where, column, values, schema)
-    array = numbers_of(values)
+    array = column.numbers_of(values)
     no_number = np.isnan(array)
     low, high = schema.bounds[column.name]
     if column.name not in schema.missing:
-        _check_some(where, column.name, no_number, values, "numbers such as 1234.5")
+        wanted = "numbers such as 1234.5" if column.date is None else "dates"
+        _check_some(where, column.name, no_number, values, wanted)
     fills = _LEFT_OUT if column.missing is None else f"{column.missing:g}"
-    missing = np.array([is_missing(value) for value in values])
+    missing = no_number & ~column.strange(values)
     fill_remedy = "fill them, or agree on what they count as (missing)"
     found = (
         ("missing", missing, fills, fill_remedy),

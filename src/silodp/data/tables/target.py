@@ -7,6 +7,7 @@ import pandas as pd
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
+from silodp.data.problems import Fault
 from silodp.data.scaling import bounds_to_unit
 from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import MISSING, numbers_of, places_of
@@ -200,16 +201,20 @@ def _target(frames: Frames, name: str, task: TaskName | None, schema: Schema) ->
     if not get_task(task).of_classes:
         if kind != "number":
             others = [known.name for known in TASKS.values() if known.of_classes]
-            raise SilodpError(
-                f"The target {name!r} holds words, but the task is {task}: choose "
-                f"{' or '.join(others)}."
+            raise Fault(
+                f"The target {name!r}",
+                f"holds words, but the task is {task}",
+                f"choose {' or '.join(others)}",
+                column=name,
             )
         return Target(name, task)
     classes = united_levels(frames, name, "the target's classes")
     if len(classes) < 2 or not get_task(task).fits_classes(len(classes)):
-        raise SilodpError(
-            f"The target {name!r} has {len(classes)} different values, which does not fit a {task} "
-            "task: choose another task or target."
+        raise Fault(
+            f"The target {name!r}",
+            f"has {len(classes)} different values, which does not fit a {task} task",
+            "choose another task or target",
+            column=name,
         )
     return Target(name, task, classes)
 

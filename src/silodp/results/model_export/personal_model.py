@@ -200,7 +200,9 @@ class PersonalModel:
                     f"column that name{nearest}."
                 )
         frame = table.loc[:, list(self.columns)]
-        missing = self.about.preparation.encoder.lacks(frame)
+        encoder = self.about.preparation.encoder
+        lacking = encoder.lacks(frame)
+        missing = lacking & ~np.array([column.drops for column in encoder.columns])
         if missing.any() and not self.about.preparation.drop_missing:
             column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
             row = int(np.flatnonzero(missing.any(axis=1))[0])
@@ -209,7 +211,7 @@ class PersonalModel:
                 f"column {column!r}, row {row + 1}), and its model was trained on whole rows: fill "
                 "them, or leave those rows out."
             )
-        rows = np.flatnonzero(~missing.any(axis=1))
+        rows = np.flatnonzero(~lacking.any(axis=1))
         if not len(rows):
             raise SilodpError(f"{where}: the table has no row without missing values: give some.")
         return frame.iloc[rows], rows
