@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 install_import_hook(["silodp.methods.ebmtl"], "shape_checks.checker")
 
 from silodp.cli import app  # noqa: E402
-from silodp.engines import execution, programs, simulation  # noqa: E402
 
 
 def pytest_configure(config):
@@ -62,6 +61,8 @@ def shared_programs():
 
     Not for files that patch what a program is made of, or have several methods of one name.
     """
+    from silodp.engines import execution, programs, simulation
+
     kept = programs.Programs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "MOST", 1000)
