@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 install_import_hook(["silodp.methods", "silodp.privacy.mechanisms"], "shape_checks.checker")
 
 from silodp.cli import app  # noqa: E402
-from silodp.engines.programs import Programs  # noqa: E402
 
 
 def pytest_configure(config):
@@ -84,6 +83,8 @@ def kept_programs():
     the time. Never for one that plants a fault in what a program is made of, or has several methods
     of one name.
     """
+    from silodp.engines.programs import Programs
+
     kept = Programs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("silodp.engines.programs.MOST", 1000)
