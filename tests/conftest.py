@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from jaxtyping import install_import_hook
+from typer.main import get_command
 from typer.testing import CliRunner
 
 # Shapes in types are checked in every call. Before anything of these packages is imported, by
@@ -113,11 +114,21 @@ def command():
 @pytest.fixture(scope="session")
 def cli():
     """Calls `silodp` in this process, which saves the seconds that JAX takes to start."""
+    built = {}
+
+    def command_of(app):
+        """Its commands, put together once as in any process, and again if a test adds one."""
+        known = tuple(map(id, app.registered_commands))
+        if known not in built:
+            built[known] = get_command(app), [*app.registered_commands]
+        return built[known][0]
 
     def call(*args, answers=None):
         return CliRunner().invoke(app, [str(arg) for arg in args], input=answers)
 
-    return call
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", command_of)
+        yield call
 
 
 @pytest.fixture(scope="session")
