@@ -59,8 +59,8 @@ def check(
 ) -> None:
     """Makes every check of a plan and a run, and shows all problems, or what a run would see.
 
-    Exits with 2 if there is a problem. --write-schema proposes a schema that solves what can be
-    solved so; what it takes from the records is marked, since epsilon does not cover it.
+    Exits with 2 if there is a problem. What --write-schema takes from the records is marked there:
+    epsilon does not cover it.
     """
     from silodp.base.progress import Reporter
     from silodp.data.problems import Problems

@@ -78,7 +78,7 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def takes_checked_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the run options on data, and those that decide whether data fit a run."""
-    return _with_options(command, (*DATA_OPTIONS, "seeds", "batch_size", "small_silos"))
+    return _with_options(command, {*DATA_OPTIONS, *tagged("checked")})
 
 
 def without_useless(

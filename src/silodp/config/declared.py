@@ -28,6 +28,7 @@ Tag = Literal[
     "site_own",  # each site's own: never part of a proposal
     "policy",  # part of the policy of a silo without a policy file
     "advised",  # used by advice, besides the options of data
+    "checked",  # used by `data check`, besides the options of data
     "records",  # it decides which records a silo has, and for what
     "of_method",  # only some methods use it
     "of_selections",  # only methods with private selections use it

@@ -180,7 +180,7 @@ class RunRequest(DataRequest):
         "Expected records in a step.",
         group="Training",
         basic=True,
-        tags={"agreed", "tuned"},
+        tags={"agreed", "tuned", "checked"},
         least=1,
     )
     clip: float | None = option(
@@ -207,7 +207,7 @@ class RunRequest(DataRequest):
         "Runs, each with its own split of the data and noise.",
         group="Training",
         basic=True,
-        tags={"outside", "single"},
+        tags={"outside", "single", "checked"},
         least=1,
     )
     first_seed: int = option(
@@ -234,7 +234,7 @@ class RunRequest(DataRequest):
         None,
         "Silos with fewer records than a batch: refuse, or train on the full-batch.",
         group="Training",
-        tags={"agreed"},
+        tags={"agreed", "checked"},
     )
     evaluate_every: int | None = option(
         None,
