@@ -163,7 +163,12 @@ class _Arguments(TypedDict, total=False):
     statistics_share: float
     """Share of epsilon for a noisy mean and variance to standardise features with."""
     metric: MetricName | None
-    """Metric on test records: mse, mae, r2, accuracy; else the task's own."""
+    """Metric on test records: mse, mae, rmse, r2, accuracy, auc, average_precision, recall,
+    precision, brier, log_loss, calibration; else the task's own."""
+    metrics: str | None
+    """What to measure besides, separated by commas; the first is --metric if that is left out."""
+    purpose: str | None
+    """What the model is for, in a sentence: it stands on top of a report."""
     metric_share: float
     """Share of epsilon for noisy test metrics; 0 leaves them exact and not private."""
     metric_bound: float

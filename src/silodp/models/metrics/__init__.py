@@ -45,8 +45,8 @@ def metric_for(task: TaskName, name: str | None = None) -> Metric:
 
 
 def metrics_for(
-    task: TaskName, name: str | None, names: str | None, has_probabilities: bool
-) -> list[Metric]:
+    task: TaskName, name: str | None, names: str | None, has_probabilities: bool = True
+) -> tuple[Metric, ...]:
     """What a run measures, without repetition: first the metric that it goes by.
 
     Args:
@@ -67,7 +67,7 @@ def metrics_for(
                 "gives none: leave it out, or train another --model."
             )
     fitting = [one for one in others if has_probabilities or not one.of_probabilities]
-    return list(dict.fromkeys([first, *fitting]))
+    return tuple(dict.fromkeys([first, *fitting]))
 
 
 def mean_metric(metric: Metric, what: str) -> MeanMetric:

@@ -1,11 +1,12 @@
 """Recall: of the records that are the second class ("yes"), the share that the model finds."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from silodp.data.tasks import Task
-from silodp.models.metrics.metric import ShareMetric, total
+from silodp.models.metrics.metric import ShareMetric, namespace, total
 
 
 class Recall(ShareMetric):
@@ -21,8 +22,10 @@ class Recall(ShareMetric):
 
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """NaN where no record is positive."""
+        xp = namespace(outputs)
         positive = weight * (y > 0)
-        return total(positive, (outputs > 0) * 1.0) / positive.sum(axis=-1)
+        found, of = total(positive, (outputs > 0) * 1.0), positive.sum(axis=-1)
+        return xp.where(of > 0, found / xp.where(of > 0, of, 1), math.nan)
 
     def has_value(self, y: np.ndarray) -> bool:
         """Whether a record is positive."""
