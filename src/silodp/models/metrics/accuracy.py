@@ -15,6 +15,7 @@ class Accuracy(ShareMetric, MeanMetric):
     tasks = ("binary", "multiclass")
     noun = words = short = "accuracy"
     meaning = "Share of right ones"
+    companions = ("recall",)
     gained = "points of accuracy gained"
 
     def share(self, task: Task, outputs: Any, y: Any) -> Any:

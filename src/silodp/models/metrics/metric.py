@@ -48,6 +48,7 @@ class Metric(ABC):
       meaning: what a card says it is.
       needs: what a silo's test records must be, or it has no value there.
       of_probabilities: whether it is about probabilities, which not every model gives.
+      companions: metrics without which it says little, to be shown beside it.
       power_of_unit: the power of the target's own unit that it is in; 0 if it has none.
       limits: between which values lie.
       by_ratio: whether values are compared by ratio: gains are parts of what there was, and an axis
@@ -65,6 +66,7 @@ class Metric(ABC):
     meaning: ClassVar[str]
     needs: ClassVar[str] = "a test record"
     of_probabilities: ClassVar[bool] = False
+    companions: ClassVar[tuple[MetricName, ...]] = ()
     power_of_unit: ClassVar[int] = 0
     limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     by_ratio: ClassVar[bool] = False
