@@ -60,13 +60,14 @@ def release_words(entry: Mapping[str, Any], metric: Metric) -> str:
     start = "exact: stays in the silo"
     private = entry["private"]
     if private is None:
-        return f"{start}; no noisy one is to be had"
-    size = metric.text(private["noise"])
-    records = f"of a silo with {private['test_records']:,} test records"
+        return f"{start}; cannot be had privately"
+    price = (
+        f"for {percent(private['share'])} of epsilon, noise of ± {metric.text(private['noise'])} "
+        f"on {private['test_records']:,} test records"
+    )
     if not private["useful"]:
-        return f"{start}; cannot be had privately at this size (noise ± {size} {records})"
-    share = percent(private["share"])
-    return f"{start}; with noise of ± {size} {records} for {share} of epsilon"
+        return f"{start}; cannot be had privately at this size ({price})"
+    return f"{start}; can be had privately ({price})"
 
 
 def interval_text(ends: Sequence[float] | None, metric: str) -> str:

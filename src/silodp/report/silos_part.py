@@ -17,6 +17,7 @@ from silodp.report.numbers import (
     MINUS,
     budget,
     measured,
+    one_budget,
     plus_minus,
 )
 from silodp.report.tables import Cell, folded
@@ -147,7 +148,8 @@ def _silo_table(
     run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]
 ) -> Html:
     result = run.result
-    columns = ["silo", "records", "epsilon", method_name(result)]
+    budgets = [] if one_budget(result.epsilons) else ["epsilon"]  # the same says nothing here
+    columns = ["silo", "records", *budgets, method_name(result)]
     entry = first_entry(result)
     if entry is not None and entry["release"] == "exact":
         columns += ["95 %", no_skill_name(result)]
@@ -162,7 +164,7 @@ def _silo_table(
         row: list[Any] = [
             silo["silo"],
             Cell("secret" if records is None else f"{records:,}", float(records or math.nan)),
-            Cell(budget(privacy["epsilon"]), privacy["epsilon"]),
+            *([Cell(budget(privacy["epsilon"]), privacy["epsilon"])] if budgets else []),
             _metric_cell(silo, result),
         ]
         if beside is not None:

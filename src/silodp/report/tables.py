@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from silodp.report.html import Child, Html, joined, tag
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _MOST_WITHOUT_SEARCH = 12
 
 
@@ -55,8 +56,16 @@ def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        return tag("td", cell.content, class_="number", data_v=sorted_by, data_column=column)
+        content = _unbroken(cell.content) if type(cell.content) is str else cell.content
+        return tag("td", content, class_="number", data_v=sorted_by, data_column=column)
     return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
+
+
+def _unbroken(text: str) -> str:
+    """The text with line breaks only where they do no harm: "0.1 ± 0.2" and "5 %" stay whole."""
+    for word in (" ± ", " %", " points"):
+        text = text.replace(word, word.replace(" ", _NO_BREAK))
+    return text.replace(" to ", f" to{_NO_BREAK}")
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:

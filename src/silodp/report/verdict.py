@@ -153,15 +153,27 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
     entry, metric = first_entry(result), get_metric(result.metric)
     if entry is not None and entry["no_skill"] is not None and entry["release"] == "exact":
         without = [
-            silo["silo"]
+            silo
             for silo in entry["per_silo"]
             if silo["mean"] is not None
             and metric.loss_like(silo["mean"]) > metric.loss_like(silo["no_skill"])
         ]
-        if without:
-            words = f"Worse with {name} than {no_skill_name(result)}"
-            found.append(f"{words}: {listed(without)}.")
+        clear = [silo["silo"] for silo in without if _clearly_without(silo, metric)]
+        maybe = [silo["silo"] for silo in without if silo["silo"] not in clear]
+        words = f"orse with {name} than {no_skill_name(result)}"
+        if clear:
+            found.append(f"Clearly w{words}: {listed(clear)}.")
+        if maybe:
+            found.append(f"W{words}, which may be chance: {listed(maybe)}.")
     return found
+
+
+def _clearly_without(silo: Mapping[str, Any], metric: Metric) -> bool:
+    """Whether even the better end of the silo's interval is worse than no skill."""
+    ends = silo["interval"]
+    return ends is not None and min(map(metric.loss_like, ends)) > metric.loss_like(
+        silo["no_skill"]
+    )
 
 
 def listed(silos: Sequence[str]) -> str:
