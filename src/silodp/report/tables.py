@@ -1,12 +1,13 @@
 """Tables that can be sorted and searched with page.js, and read without it."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from silodp.report.html import Child, Html, joined, tag
 
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BREAKS = re.compile(r" (?=\(|to )")
 _MOST_WITHOUT_SEARCH = 12
 
 
@@ -56,16 +57,26 @@ def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        content = _unbroken(cell.content) if type(cell.content) is str else cell.content
-        return tag("td", content, class_="number", data_v=sorted_by, data_column=column)
+        content, whole = cell.content, False
+        if type(content) is str:
+            content, whole = _unbroken(content)
+        class_ = "number whole" if whole else "number"
+        return tag("td", content, class_=class_, data_v=sorted_by, data_column=column)
     return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
 
 
-def _unbroken(text: str) -> str:
-    """The text with line breaks only where they do no harm: "0.1 ± 0.2" and "5 %" stay whole."""
-    for word in (" ± ", " %", " points"):
-        text = text.replace(word, word.replace(" ", _NO_BREAK))
-    return text.replace(" to ", f" to{_NO_BREAK}")
+def _unbroken(text: str) -> tuple[Child, bool]:
+    """The text with line breaks only where they do no harm, and whether there is none at all.
+
+    "0.1 ± 0.2" and "5 %" stay whole.
+    """
+    parts = _BREAKS.split(text)
+    if len(parts) == 1:
+        return text, True
+    first, *more = (
+        tag("span", part, class_="whole") if " " in part else joined(part) for part in parts
+    )
+    return joined(first, [joined(Html(" "), part) for part in more]), False
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:

@@ -18,6 +18,7 @@ from silodp.report.drawing import name_of
 from silodp.report.gains import Gain, gain, gains_by_silo, overall
 from silodp.report.numbers import count, measured, plus_minus
 from silodp.results.result import Result
+from silodp.runs.baselines import NAMES
 
 FEWEST_RECORDS = 30  # test records, of all silos together: of fewer, nothing is clear
 # A gain below this over no skill is none that anybody could use, however clear it is: as a part of
@@ -64,7 +65,7 @@ class Skill(NamedTuple):
 
 def verdict(result: Result, others: Sequence[Result] = ()) -> Verdict:
     """What a result comes to, beside others of the same silos, budgets and seeds."""
-    metric, name = get_metric(result.metric), method_name(result)
+    metric, name = get_metric(result.metric), called(result, starts=True)
     silos = count(len(result.per_silo), "silo")
     if math.isnan(result.mean):
         missing = f"{name} was trained over {silos}; their test records have no {metric.noun}."
@@ -90,6 +91,12 @@ def verdict(result: Result, others: Sequence[Result] = ()) -> Verdict:
 def method_name(result: Result) -> str:
     """Name of the result's method, as in figures."""
     return name_of(look_of(result.method))
+
+
+def called(result: Result, starts: bool = False) -> str:
+    """What sentences call the result's method; `starts` with a capital where one begins."""
+    words = NAMES.get(result.method, method_name(result))
+    return words[:1].upper() + words[1:] if starts else words
 
 
 def skill_of(result: Result) -> Skill | None:
@@ -138,7 +145,7 @@ def is_clear(one: Gain, result: Result) -> bool:
 def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
     """Sentences that name the silos which are better off alone, or without any model."""
     found = []
-    name = method_name(result)
+    name = called(result)
     alone = next((other for other in others if other.method == ALONE), None)
     if alone is not None and len(result.per_silo) > 1:
         gains = gains_by_silo(result, alone)
@@ -155,7 +162,7 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
         without = [
             silo
             for silo in entry["per_silo"]
-            if silo["mean"] is not None
+            if None not in (silo["mean"], silo["no_skill"])
             and metric.loss_like(silo["mean"]) > metric.loss_like(silo["no_skill"])
         ]
         clear = [silo["silo"] for silo in without if _clearly_without(silo, metric)]
@@ -192,7 +199,7 @@ def _without_skill(best: Result, skill: Skill, methods: int) -> str:
     metric, records = get_metric(best.metric), test_records(best)
     which = f"the best of {methods} methods" if methods > 1 else "the one that was trained"
     values = (
-        f"test {metric.noun} {_value(best)} with {method_name(best)}, {which}, and "
+        f"test {metric.noun} {_value(best)} with {called(best)}, {which}, and "
         f"{measured(skill.value, best.metric)} for {skill.name}"
     )
     if skill.gain <= 0:
@@ -207,11 +214,12 @@ def _without_skill(best: Result, skill: Skill, methods: int) -> str:
 def _beaten(result: Result, best: Result, methods: int) -> str:
     metric = get_metric(result.metric)
     one = overall(best, result)
-    size = f"{metric.size(one.mean)} {metric.way(one.mean)} than {method_name(result)}"
+    name = called(result)
+    size = f"{metric.size(one.mean)} {metric.way(one.mean)} than that of {name}"
     return (
-        f"{method_name(best)} does better than {method_name(result)}{_sure(one, result)}: its test "
-        f"{metric.noun} is {_value(best)}, {size} ({_value(result)}); it is the best of "
-        f"{methods} methods."
+        f"{called(best, starts=True)} does better than {name}{_sure(one, result)}: its test "
+        f"{metric.noun} is {_value(best)}, {size} ({_value(result)}); it is the best of {methods} "
+        "methods."
     )
 
 
@@ -220,15 +228,15 @@ def _ahead(result: Result, others: Sequence[Result]) -> str:
     gains = [(other, overall(result, other)) for other in others]
     gains.sort(key=lambda pair: pair[1].mean)
     parts = [
-        f"the same as {method_name(other)}'s"
+        f"the same as that of {called(other)}"
         if one.mean == 0
-        else f"{metric.size(one.mean)} {metric.way(one.mean)} than {method_name(other)}'s"
+        else f"{metric.size(one.mean)} {metric.way(one.mean)} than that of {called(other)}"
         f"{_sure(one, result)}"
         for other, one in gains
     ]
-    start = f"{method_name(result)} is the best of {len(others) + 1} methods"
+    start = f"{called(result, starts=True)} is the best of {len(others) + 1} methods"
     if gains[0][1].mean == 0:
-        start = f"No method is better than {method_name(result)}"
+        start = f"No method is better than {called(result)}"
     return f"{start}: its test {metric.noun} of {_value(result)} is {', and '.join(parts)}."
 
 
@@ -258,7 +266,7 @@ def _more(result: Result, best: Result, skill: Skill | None) -> list[str]:
             for entry in beside
         ]
         lines.append(
-            f"{method_name(best)}'s {metric.noun} alone says little where one class is common: "
+            f"The {metric.noun} of {called(best)} alone says little where one class is common: "
             f"{skill.name} has {measured(skill.value, best.metric)}, and {', '.join(parts)}"
             f"{_class_of(best)}."
         )
@@ -295,4 +303,4 @@ def in_own_unit(result: Result) -> str | None:
     if not parts:
         return None
     target = shown(str(problem.get("target", "")))
-    return f'In the unit of "{target}" itself, {method_name(result)} has {", ".join(parts)}.'
+    return f'In the unit of "{target}" itself, {called(result)} has {", ".join(parts)}.'

@@ -130,6 +130,7 @@ class _Measured:
         return {
             "metric": self._metric.name,
             "release": "exact",
+            "share": None,
             "test": _rounded(summary(overall))
             | {"interval": self._interval(overall, tried, count, self._tests())},
             "no_skill": self._no_skill(overall) if self._has_none else None,
@@ -309,6 +310,7 @@ def _released(
             {
                 "metric": metric.name,
                 "release": "none",
+                "share": None,
                 "test": none,
                 "no_skill": None,
                 "private": None,
