@@ -200,7 +200,7 @@ def test_several_metrics_at_once():
     ]
     with pytest.raises(SilodpError, match="is about probabilities, and the model gives none"):
         metrics_for("binary", None, "accuracy,brier", False)
-    with pytest.raises(SilodpError, match="auc: .* is not for a regression task"):
+    with pytest.raises(SilodpError, match=r"auc: .* is not for a regression task"):
         metrics_for("regression", None, "mse,auc")
 
 

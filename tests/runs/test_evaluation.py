@@ -47,7 +47,8 @@ def of_two_classes(yes=(0.5, 0.2, 0.0), size=60):
         return Records(rng.normal(size=(count, 3)) + y[:, None], y)
 
     silos = tuple(
-        Silo(f"silo {n}", records(share, size), records(share, size)) for n, share in enumerate(yes)
+        Silo(f"silo {n}", records(max(share, 0.05), size), records(share, size))
+        for n, share in enumerate(yes)
     )
     return Federation("classes", silos, "binary")
 
@@ -184,7 +185,7 @@ def test_the_command_line_measures_several(cli, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_before_training(federation):
-    with pytest.raises(SilodpError, match="auc: .*is not for a regression task"):
+    with pytest.raises(SilodpError, match=r"auc: .*is not for a regression task"):
         silodp.run(federation=federation, metrics="mse,auc", **EXACT)
     with pytest.raises(SilodpError, match="'bleu' is unknown"):
         silodp.run(federation=federation, metrics="bleu", **EXACT)

@@ -48,6 +48,8 @@ def places(outputs: Any) -> tuple[Any, Any, Any]:
     """The order of outputs; and in it, of each, how many are below, and how many at most equal."""
     xp = namespace(outputs)
     order = xp.argsort(outputs)
+    if not len(outputs):
+        return order, order, order
     ranked = outputs[order]
     below, up_to = (xp.searchsorted(ranked, ranked, side=side) for side in ("left", "right"))
     return order, below, up_to
