@@ -165,3 +165,17 @@ def test_a_run_and_its_report_say_the_same(cli, tmp_path):
     (headline,) = [line for line in said.splitlines() if line.startswith("No model ")]
     assert "beats the constant prediction" in headline
     assert headline in page
+
+
+def test_skill_that_accuracy_does_not_show_is_told():
+    own = with_no_skill(made_up("ebmtl", metric="accuracy"), 1.0)
+    auc = own.metrics[0] | {"metric": "auc"}
+    auc["test"] = auc["test"] | {"mean": 0.844, "per_seed": [0.84, 0.85, 0.84, 0.85, 0.84]}
+    flat = {"mean": 0.5, "std": 0.0, "per_seed": [0.5] * 5}
+    auc["no_skill"] = flat | {"gain": {"mean": 0.344, "low": 0.3, "high": 0.4}}
+    own = replace(own, metrics=[*own.metrics, auc])
+    said = verdict(own)
+    assert said.headline.startswith("No model beats always answering the most common class: ")
+    assert said.more == [
+        "EB-MTL has learned something all the same, as others show: AUC 0.844 (0.5 without)."
+    ]

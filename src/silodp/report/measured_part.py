@@ -61,8 +61,10 @@ def release_words(entry: Mapping[str, Any], metric: Metric) -> str:
     private = entry["private"]
     if private is None:
         return f"{start}; cannot be had privately"
+    noise = private["noise"]
+    size = metric.text(noise) if metric.by_ratio else metric.size(noise)
     price = (
-        f"for {percent(private['share'])} of epsilon, noise of ± {metric.text(private['noise'])} "
+        f"for {percent(private['share'])} of epsilon, noise of ± {size} "
         f"on {private['test_records']:,} test records"
     )
     if not private["useful"]:

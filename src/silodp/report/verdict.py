@@ -24,6 +24,7 @@ FEWEST_RECORDS = 30  # test records, of all silos together: of fewer, nothing is
 # A gain below this over no skill is none that anybody could use, however clear it is: as a part of
 # the error, or in the metric's own unit.
 NEGLIGIBLE_PART, NEGLIGIBLE = 0.05, 0.01
+_ROUNDING = 1e-6  # differences below this are those of single precision
 _MOST_NAMED = 6
 ALONE = "local"
 
@@ -100,14 +101,18 @@ def called(result: Result, starts: bool = False) -> str:
 
 
 def skill_of(result: Result) -> Skill | None:
-    """The result beside no skill; None where it does not say."""
+    """The result beside no skill, in the metric that it goes by; None where it does not say."""
     entry = first_entry(result)
-    none = None if entry is None else entry.get("no_skill")
-    if none is None or none["mean"] is None:
+    return None if entry is None else _skill_in(result, entry)
+
+
+def _skill_in(result: Result, entry: Mapping[str, Any]) -> Skill | None:
+    none = entry["no_skill"]
+    if none is None or none["mean"] is None or none["gain"]["mean"] is None:
         return None
     about = none["gain"]
     clear = about["low"] is not None and about["low"] > 0 and not few_records(result)
-    by_seed = gain(result.test["per_seed"], none["per_seed"], result.metric)
+    by_seed = gain(entry["test"]["per_seed"], none["per_seed"], entry["metric"])
     if not math.isnan(by_seed.error):
         clear = clear and by_seed.clear
     return Skill(no_skill_name(result), none["mean"], about["mean"], clear)
@@ -202,7 +207,7 @@ def _without_skill(best: Result, skill: Skill, methods: int) -> str:
         f"test {metric.noun} {_value(best)} with {called(best)}, {which}, and "
         f"{measured(skill.value, best.metric)} for {skill.name}"
     )
-    if skill.gain <= 0:
+    if skill.gain <= _ROUNDING:
         return f"No model beats {skill.name}: {values}."
     if skill.clear:
         size = metric.size(skill.gain)
@@ -270,12 +275,28 @@ def _more(result: Result, best: Result, skill: Skill | None) -> list[str]:
             f"{skill.name} has {measured(skill.value, best.metric)}, and {', '.join(parts)}"
             f"{_class_of(best)}."
         )
+    if skill is not None and not (skill.clear and skill.some(metric)):
+        lines += _skilled_otherwise(best)
     if own := in_own_unit(best):
         lines.append(own)
     if few_records(result):
         records = count(test_records(result) or 0, "test record")
         lines.append(f"All of it rests on {records}: differences may be chance.")
     return lines
+
+
+def _skilled_otherwise(result: Result) -> list[str]:
+    """A sentence on other metrics in which the models beat no skill, where there are any."""
+    found = []
+    for entry in result.metrics[1:]:
+        metric, skill = get_metric(entry["metric"]), _skill_in(result, entry)
+        if skill is not None and skill.clear and skill.some(metric):
+            value = measured(entry["test"]["mean"], metric.name)
+            found.append(f"{metric.short} {value} ({measured(skill.value, metric.name)} without)")
+    if not found:
+        return []
+    name = called(result, starts=True)
+    return [f"{name} has learned something all the same, as others show: {', '.join(found)}."]
 
 
 def _class_of(result: Result) -> str:

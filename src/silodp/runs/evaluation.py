@@ -100,7 +100,7 @@ class _Measured:
         self._values, self._none = np.full((2, *shape), np.nan)
         self._tried, self._tried_none = np.full((2, *shape, RESAMPLES), np.nan)
         self._counts = np.zeros(shape)  # of records that it is a share of
-        self._has_none = True
+        self._has_none, self._is_share = True, False
         task = get_task(federations[0].task)
         for s, federation in enumerate(federations):
             for k, silo in enumerate(federation.silos):
@@ -111,6 +111,7 @@ class _Measured:
                 ones = np.ones((1, len(y)))
                 self._values[s, k] = metric.value(task, said, y, ones)[0]
                 counted = metric.counted(task, said, y)
+                self._is_share = counted is not None
                 self._counts[s, k] = 0 if counted is None else counted.sum()
                 places = list(_weights(resampled[s, k], len(y)))
                 self._tried[s, k] = _joined(metric.value(task, said, y, w) for w in places)
@@ -180,7 +181,7 @@ class _Measured:
         mean = float(values.mean())
         if count > 0:
             return _rounded(list(wilson(min(max(mean, 0.0), 1.0), count)))
-        if records < FEWEST_RESAMPLED or not math.isfinite(mean):
+        if self._is_share or records < FEWEST_RESAMPLED or not math.isfinite(mean):
             return None
         ends = mean + np.quantile(tried, _ENDS)
         return _rounded(np.clip(ends, *self._metric.limits).tolist())
