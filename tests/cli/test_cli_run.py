@@ -25,11 +25,13 @@ from silodp.config.options import RunRequest
 from silodp.engines import checkpoint
 from silodp.methods import METHODS
 
+METRIC_KEYS = {"metric", "release", "share", "test", "no_skill", "private", "per_silo"}
 RESULT_KEYS = {
     "format",
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
     *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
     "learned",
+    *("metrics", "problem"),
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {
@@ -125,6 +127,8 @@ def test_result_has_the_documented_keys(regression):
         assert silo.keys() == PRIVACY_KEYS
     for point in result["history"]:
         assert point.keys() == {"round", *SUMMARY_KEYS}
+    for entry in result["metrics"]:
+        assert entry.keys() == METRIC_KEYS
 
 
 def test_result_of_a_regression(regression):
