@@ -24,7 +24,8 @@ COUNTS_ARE_PUBLIC = (
     "each silo's number of records is public: its weight, sampling rate and steps follow from it"
 )
 TEST_IS_NOT_COVERED = (
-    "epsilon is about models, not about metrics: these are computed on test records without noise"
+    "epsilon is about models, not about metrics: these are computed on test records without noise, "
+    "and what they are without skill on training labels"
 )
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
