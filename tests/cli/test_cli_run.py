@@ -27,11 +27,13 @@ from silodp.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("kept_programs")
 
+METRIC_KEYS = {"metric", "release", "share", "test", "no_skill", "private", "per_silo"}
 RESULT_KEYS = {
     "format",
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
     *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
     "learned",
+    *("metrics", "problem"),
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {
@@ -127,6 +129,8 @@ def test_result_has_the_documented_keys(regression):
         assert silo.keys() == PRIVACY_KEYS
     for point in result["history"]:
         assert point.keys() == {"round", *SUMMARY_KEYS}
+    for entry in result["metrics"]:
+        assert entry.keys() == METRIC_KEYS
 
 
 def test_result_of_a_regression(regression):

@@ -12,22 +12,38 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.metrics import (
     accuracy_score,
+    average_precision_score,
+    brier_score_loss,
     cohen_kappa_score,
+    log_loss,
     mean_absolute_error,
     mean_poisson_deviance,
     mean_squared_error,
+    precision_score,
     r2_score,
+    recall_score,
+    roc_auc_score,
+    root_mean_squared_error,
 )
 
 from silodp import SilodpError
 from silodp.data.tasks import TASKS, get_task
 from silodp.data.tasks.hazard import labels_of_times
-from silodp.models.metrics import METRICS, MeanMetric, get_metric, mean_metric, metric_for
+from silodp.models.metrics import (
+    METRICS,
+    MeanMetric,
+    get_metric,
+    mean_metric,
+    metric_for,
+    metrics_for,
+    wilson,
+)
 
 MEANS = [metric for metric in METRICS.values() if isinstance(metric, MeanMetric)]
 ELSEWHERE = {
     "mse": mean_squared_error,
     "mae": mean_absolute_error,
+    "rmse": root_mean_squared_error,
     "r2": r2_score,
     "accuracy": accuracy_score,
 }
@@ -39,7 +55,7 @@ def value(name, outputs, y, present=None, task="regression"):
     return float(metric.value(get_task(task), *map(jnp.asarray, (outputs, y, present))))
 
 
-@pytest.mark.parametrize("name", ["mse", "mae", "r2"])
+@pytest.mark.parametrize("name", ["mse", "mae", "rmse", "r2"])
 def test_metrics_of_numbers_are_those_of_scikit_learn(name):
     rng = np.random.default_rng(0)
     for count in (2, 3, 50, 1000):
@@ -63,6 +79,132 @@ def test_accuracy_is_that_of_scikit_learn(task):
     y = np.where(rng.random(200) < 0.3, guessed, np.roll(guessed, 1))
     found = value("accuracy", outputs, y, task=task)
     assert found == pytest.approx(accuracy_score(y, guessed))
+
+
+def chances(outputs):
+    return 1 / (1 + np.exp(-outputs))
+
+
+# Of labels 0 and 1 and log-odds.
+OF_TWO_CLASSES = {
+    "auc": roc_auc_score,
+    "average_precision": average_precision_score,
+    "recall": lambda y, outputs: recall_score(y, outputs > 0),
+    "precision": lambda y, outputs: precision_score(y, outputs > 0, zero_division=0),
+    "brier": lambda y, outputs: brier_score_loss(y, chances(outputs)),
+    "log_loss": lambda y, outputs: log_loss(y, chances(outputs)),
+}
+
+
+def of_two_classes(count, seed, ties):
+    """Outputs and labels of which both classes are there; `ties` outputs are equal to others."""
+    rng = np.random.default_rng(seed)
+    outputs = rng.normal(size=count)
+    y = np.where(rng.random(count) < chances(outputs), 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    return np.round(outputs, 0 if ties else 12), y
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("name", OF_TWO_CLASSES)
+def test_metrics_of_two_classes_are_those_of_scikit_learn(name, ties):
+    task, metric = get_task("binary"), get_metric(name)
+    for seed, count in enumerate((2, 5, 40, 1000)):
+        outputs, y = of_two_classes(count, seed, ties)
+        expected = OF_TWO_CLASSES[name](y > 0, outputs)
+        assert float(metric.value(task, outputs, y, np.ones(count))) == pytest.approx(expected)
+    # In single precision, as within the compiled program.
+    assert value(name, outputs, y, task="binary") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["brier", "log_loss"])
+def test_metrics_of_several_classes_are_those_of_scikit_learn(name):
+    rng = np.random.default_rng(4)
+    outputs, y = rng.normal(size=(60, 4)), rng.integers(0, 4, 60)
+    shares = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    expected = (brier_score_loss if name == "brier" else log_loss)(y, shares, labels=range(4))
+    assert value(name, outputs, y, task="multiclass") == pytest.approx(expected, rel=1e-5)
+
+
+def test_calibration_by_hand():
+    """Two bins: 0.25, of which none happens, and 0.75, of which half does."""
+    outputs = np.log(np.array([0.25, 0.25, 0.75, 0.75]) / (1 - np.array([0.25, 0.25, 0.75, 0.75])))
+    y = np.array([-1.0, -1.0, 1.0, -1.0])
+    assert value("calibration", outputs, y, task="binary") == pytest.approx(0.25)
+    sure = np.array([-50.0, 50.0])
+    assert value("calibration", sure, np.array([-1.0, 1.0]), task="binary") == pytest.approx(0)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
+def test_a_weight_counts_a_record_so_often(metric):
+    """Resamples are weights: each row of them gives what the drawn records give by themselves."""
+    rng = np.random.default_rng(5)
+    task = get_task(metric.tasks[-1])
+    y = np.array(task.extreme_labels(3) * 10, task.label_dtype)
+    outputs = rng.normal(size=(len(y), *task.output_shape(3)))
+    weights = rng.integers(0, 4, (5, len(y)))
+    drawn = [
+        float(metric.value(task, outputs[rows], y[rows], np.ones(len(rows))))
+        for rows in (np.repeat(np.arange(len(y)), weight) for weight in weights)
+    ]
+    np.testing.assert_allclose(metric.value(task, outputs, y, weights), drawn)
+
+
+@pytest.mark.parametrize("name", ["auc", "average_precision", "recall"])
+def test_of_one_class_there_is_no_value(name):
+    """No error either: a silo of one class is what a federation is for."""
+    metric, outputs = get_metric(name), np.array([0.3, -0.2, 0.1])
+    for y in (np.full(3, -1.0), np.full(0, 1.0)):
+        assert not metric.has_value(y)
+        assert math.isnan(value(name, outputs[: len(y)], y, task="binary"))
+    assert metric.has_value(np.array([1.0, -1.0]))
+
+
+def test_a_constant_ranks_nothing():
+    y = np.array([1.0, -1, -1, -1])
+    flat = np.zeros(4)
+    assert value("auc", flat, y, task="binary") == pytest.approx(0.5)
+    assert value("average_precision", flat, y, task="binary") == pytest.approx(0.25)
+
+
+def test_no_skill_is_the_best_without_features():
+    rng = np.random.default_rng(6)
+    numbers = rng.exponential(size=51)
+    for name, best in (("mse", numbers.mean()), ("mae", np.median(numbers))):
+        found = get_metric(name).no_skill(get_task("regression"), numbers, 0)
+        assert float(found) == pytest.approx(best)
+        around = [value(name, np.full(51, best + off), numbers) for off in (-0.1, 0.0, 0.1)]
+        assert min(around) == around[1]
+    binary = get_task("binary")
+    for y, right in (([1.0, -1, -1], -1.0), ([1.0, 1, -1], 1.0), ([1.0, -1], -1.0), ([1.0], 1.0)):
+        said = np.broadcast_to(binary.no_skill_output(np.array(y), 0), 1)
+        assert bool(binary.right(said, np.array([right]))[0])
+    several = get_task("multiclass").no_skill_output(np.array([2, 2, 0]), 4)
+    assert several.argmax() == 2
+    assert np.exp(several).sum() == pytest.approx(1)
+
+
+def test_wilson_by_hand():
+    """E. B. Wilson's interval of 1 in 10, as in textbooks; at the ends it stays within 0 and 1."""
+    assert wilson(0.1, 10) == pytest.approx((0.0179, 0.4042), abs=1e-4)
+    assert wilson(0.0, 11)[0] == 0
+    assert wilson(1.0, 11) == pytest.approx((0.7412, 1.0), abs=1e-4)
+
+
+def test_several_metrics_at_once():
+    def names(*given):
+        return [metric.name for metric in metrics_for(*given)]
+
+    assert names("regression", None, None) == ["mse", "mae", "rmse", "r2"]
+    assert names("regression", None, "r2, mae") == ["r2", "mae"]
+    assert names("regression", "mae", "r2,mae") == ["mae", "r2"]
+    assert names("binary", None, None, False) == [
+        *("accuracy", "recall", "precision", "auc")  # no probabilities: no log loss
+    ]
+    with pytest.raises(SilodpError, match="is about probabilities, and the model gives none"):
+        metrics_for("binary", None, "accuracy,brier", False)
+    with pytest.raises(SilodpError, match=r"auc: .* is not for a regression task"):
+        metrics_for("regression", None, "mse,auc")
 
 
 def test_a_draw_of_two_classes_is_wrong_for_both():

@@ -310,7 +310,7 @@ def page_of_sweep(folder, *rows):
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        ({"metric": "auc"}, "metric is 'auc', not one of mse, mae, r2, "),
+        ({"metric": "rmsle"}, "metric is 'rmsle', not one of mse, mae, rmse, "),
         ({"metric": ""}, "metric is empty"),
         ({"epsilon": "0"}, "epsilon is 0, not a number above 0"),
         ({"epsilon": "-1"}, "epsilon is -1, not a number above 0"),

@@ -20,9 +20,9 @@ def trained(monkeypatch):
 
     methods, real = [], runs._trained
 
-    def noted(*args):
+    def noted(*args, **more):
         methods.append(args[-1].get("method"))
-        return real(*args)
+        return real(*args, **more)
 
     monkeypatch.setattr(runs, "_trained", noted)
     return methods

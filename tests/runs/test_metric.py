@@ -136,10 +136,10 @@ def test_a_metric_that_no_silo_has_is_refused_before_training(federation):
 
 
 def test_a_metric_of_another_task_is_refused(federation):
-    with pytest.raises(SilodpError, match=r"--metric accuracy: .*choose mse or mae or r2"):
+    with pytest.raises(SilodpError, match=r"--metric accuracy: .*choose mse or mae or rmse or r2"):
         silodp.run(federation=federation, metric="accuracy", **EXACT)
-    with pytest.raises(SilodpError, match="--metric is 'auc': choose one of mse, mae, "):
-        silodp.run(federation=federation, metric="auc", **EXACT)
+    with pytest.raises(SilodpError, match="--metric is 'rmsle': choose one of mse, mae, "):
+        silodp.run(federation=federation, metric="rmsle", **EXACT)
 
 
 def test_noise_is_known_for_means_alone(federation):

@@ -7,7 +7,24 @@ imports nothing. Their meaning is where it is implemented.
 from typing import Literal
 
 TaskName = Literal["regression", "binary", "multiclass", "count", "ordinal", "hazard"]
-MetricName = Literal["mse", "mae", "r2", "accuracy", "deviance", "rank_error", "kappa", "c_index"]
+MetricName = Literal[
+    "mse",
+    "mae",
+    "rmse",
+    "r2",
+    "accuracy",
+    "auc",
+    "average_precision",
+    "recall",
+    "precision",
+    "brier",
+    "log_loss",
+    "calibration",
+    "deviance",
+    "rank_error",
+    "kappa",
+    "c_index",
+]
 # Each is the name of a file: see `data.tasks` and `models.metrics`.
 
 Relation = Literal["add-remove", "replace-one"]

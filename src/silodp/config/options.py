@@ -394,6 +394,20 @@ class RunRequest(DataRequest):
         above=0,
         single_precision=True,
     )
+    metrics: str | None = option(
+        None,
+        "What to measure besides, separated by commas; the first is --metric if that is left out.",
+        group="Training",
+        tags={"single"},
+        remedy="give names separated by commas",
+    )
+    purpose: str | None = option(
+        None,
+        "What the model is for, in a sentence: it stands on top of a report.",
+        group="Data",
+        tags={"single", "outside"},
+        remedy="give a sentence",
+    )
     metric_share: float = option(
         0.0,
         "Share of epsilon for noisy test metrics; 0 leaves them exact and not private.",

@@ -178,14 +178,19 @@ class _Arguments(TypedDict, total=False):
     statistics_share: float
     """Share of epsilon for a noisy mean and variance to standardise features with."""
     metric: MetricName | None
-    """Metric on test records: mse, mae, r2, accuracy, deviance, rank_error, kappa, c_index; else
-    the task's own."""
+    """Metric on test records: mse, mae, rmse, r2, accuracy, auc, average_precision, recall,
+    precision, brier, log_loss, calibration, deviance, rank_error, kappa, c_index; else the task's
+    own."""
     prevalence: float | None
     """Share of the second of two classes that is known beforehand: both then weigh alike in
     training, and probabilities stay true (model logistic)."""
     cost_ratio: float | None
     """How many false alarms a missed case of the second class is worth: it is predicted from a
     probability of 1 / (1 + ratio) on, not of 1/2 (binary)."""
+    metrics: str | None
+    """What to measure besides, separated by commas; the first is --metric if that is left out."""
+    purpose: str | None
+    """What the model is for, in a sentence: it stands on top of a report."""
     metric_share: float
     """Share of epsilon for noisy test metrics; 0 leaves them exact and not private."""
     metric_bound: float

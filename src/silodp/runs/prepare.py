@@ -20,7 +20,7 @@ from silodp.data.registry import Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
-from silodp.models.metrics import Metric, mean_metric, metric_for
+from silodp.models.metrics import Metric, mean_metric, metrics_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.privacy.accounting.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
@@ -53,8 +53,13 @@ class Prepared(NamedTuple):
 
     @property
     def metric(self) -> Metric:
-        """The metric on test records."""
+        """The metric on test records that runs go by."""
         return self.specs[0].metric
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """All that is measured on test records; the first is `metric`."""
+        return self.specs[0].metrics
 
     @property
     def plans(self) -> list[tuple[SiloPlan, ...]]:
@@ -142,7 +147,10 @@ def prepare_loaded(
     if settings[0].select_score == "error" and not get_task(first.task).of_classes:
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(requests, first)
-    metric = metric_for(first.task, requests[0].metric)  # refuses one of another task
+    # Refuses one of another task.
+    metrics = metrics_for(
+        first.task, requests[0].metric, requests[0].metrics, model.has_probabilities
+    )
     own_values = [
         own_values_of(request, method, first.names, first.left_out) for request in requests
     ]
@@ -165,7 +173,7 @@ def prepare_loaded(
             options,
             method=method,
             model=model,
-            metric=metric,
+            metrics=metrics,
             policies=own,
             plans=planned,
             own_values=silos,
@@ -288,7 +296,8 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             "budget at a time."
         )
     if one.metric_share:
-        mean_metric(metric_for(federation.task, one.metric), "--metric-share")
+        first, *_ = metrics_for(federation.task, one.metric, one.metrics)
+        mean_metric(first, "--metric-share")
     if one.metric_share and federation.by_subject:
         raise SilodpError(
             "--metric-share: noisy metrics are priced by record, but here a subject may have "

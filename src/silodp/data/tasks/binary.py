@@ -18,6 +18,7 @@ class Binary(Classification):
 
     name = "binary"
     model = "logistic"
+    metrics = ("recall", "precision", "auc", "log_loss")
 
     def __init__(self, threshold: float = 0.0):
         self.threshold = threshold
@@ -67,6 +68,10 @@ class Binary(Classification):
                 "the task is binary: give two, or choose multiclass."
             )
 
+    def is_second(self, outputs: Any) -> Any:
+        """Above the threshold."""
+        return outputs > self.threshold
+
     def right(self, outputs: Any, y: Any) -> Any:
         """An output at the threshold is a draw, and counts as wrong for both classes."""
         return (outputs - self.threshold) * y > 0
@@ -82,6 +87,25 @@ class Binary(Classification):
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, 2]."""
         return np.stack([expit(-outputs), expit(outputs)], axis=1)
+
+    def log_chances(self, outputs: Any) -> Any:
+        """Minus softplus of the log-odds, to both sides."""
+        xp = outputs.__array_namespace__()
+        return xp.stack([-xp.logaddexp(0.0, outputs), -xp.logaddexp(0.0, -outputs)], axis=-1)
+
+    def one_hot(self, y: Any, classes: int) -> Any:
+        """Below 0, and above."""
+        xp = y.__array_namespace__()
+        return xp.stack([y <= 0, y > 0], axis=-1)
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The log-odds of the prevalence, half a record added to each side.
+
+        Where both classes are as common it is just below 0: the first class, and no draw.
+        """
+        yes = float((y > 0).sum())
+        odds = np.log((yes + 0.5) / (len(y) - yes + 0.5))
+        return np.array(odds if odds != 0 else -1e-9)
 
     def onnx_probabilities(self, graph: Graph, outputs: str, classes: int) -> None:
         """The two sigmoids side by side."""

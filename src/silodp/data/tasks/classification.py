@@ -18,6 +18,8 @@ class Classification(Task):
 
     lr = 0.1
     metric = "accuracy"
+    metrics = ("log_loss",)
+    no_skill = "always answering the most common class"
     public = "class list"
     schema_key = "classes"
     select_score = "error"

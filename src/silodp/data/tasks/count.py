@@ -27,6 +27,7 @@ class Count(Task):
     model = "poisson"
     lr = 0.1
     metric = "deviance"
+    no_skill = "the same rate for all"
     label_shape = (2,)
     takes = ("exposure_column", "exposure_range")
     label_means = False
@@ -98,6 +99,10 @@ class Count(Task):
         rates = np.exp(np.minimum(outputs.astype(float), _LARGEST_LOG_RATE))
         exposures = np.ones(len(outputs)) if beside is None else beside
         return (rates * exposures / target.beside.largest_exposure).tolist()
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The logarithm of the rate of all together, half an event added."""
+        return np.array(np.log((y[:, 0].sum() + 0.5) / max(1e-9, y[:, 1].sum())))
 
     def onnx_results(
         self, graph: Graph, outputs: str, target: "Target", has_probabilities: bool

@@ -56,6 +56,8 @@ class Hazard(Task):
     model = "hazards"
     lr = 0.1
     metric = "c_index"
+    metrics = ("deviance",)
+    no_skill = "the same hazards for all"
     schema_key = "cut_points"
     label_shape = (4,)
     takes = ("event_column", "event_value", "cut_points")
@@ -155,6 +157,13 @@ class Hazard(Task):
         graph.add("Exp", graph.add("Neg", summed), name="survival")
         shape: list[str | int] = ["records", intervals]
         return [("scores", np.float32, shape), ("survival", np.float32, shape)]
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The log-odds of the event in each interval, half a record added to each side."""
+        place = np.arange(num_classes)
+        lived = (place < y[:, :1]).sum(axis=0)
+        died = ((place == y[:, :1]) & (y[:, 1:2] > 0)).sum(axis=0)
+        return np.log((died + 0.5) / (lived + 0.5))
 
     def targets(self, y: np.ndarray, num_classes: int) -> np.ndarray:
         """How many intervals were lived through."""

@@ -23,6 +23,8 @@ class Ordinal(Classification):
     name = "ordinal"
     model = "ordered"
     metric = "rank_error"
+    metrics = ("kappa", "deviance")
+    no_skill = "the same chances for all"
     label_dtype = np.int32
     select_score = "loss"
 
@@ -98,6 +100,11 @@ class Ordinal(Classification):
     ) -> list[Any]:
         """The class's name."""
         return [target.classes[rank] for rank in self.ranks(outputs)]
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The log-odds of a class above each boundary, half a record added to each class."""
+        counts = np.bincount(y, minlength=num_classes) + 0.5
+        return logit(1 - np.cumsum(counts)[:-1] / counts.sum())
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, classes]; where noise has boundaries in the wrong order, what lies between has 0."""

@@ -20,6 +20,7 @@ class Regression(Task):
     model = "linear"
     lr = 0.05
     metric = "mse"
+    metrics = ("mae", "rmse", "r2")
     is_scaled = True
 
     def suits(self, distinct: np.ndarray) -> bool:
@@ -31,6 +32,10 @@ class Regression(Task):
     ) -> list[Any]:
         """Numbers in the target's own units."""
         return target.in_own_units(outputs).tolist()
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The mean."""
+        return np.array(y.mean(dtype=np.float64) if len(y) else 0.0)
 
     def typical_error(self, outputs: np.ndarray, y: np.ndarray) -> float | None:
         """Root mean squared error."""

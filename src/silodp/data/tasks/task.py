@@ -48,6 +48,8 @@ class Task(ABC):
       model: the usual model.
       lr: the learning rate to begin with, where nothing is known of the data.
       metric: what is measured unless options name another metric.
+      metrics: what is measured besides, likewise.
+      no_skill: what the best prediction without features is called.
       public: the kind of public knowledge that bounds its labels.
       schema_key: what a schema's [target] calls that knowledge.
       select_score: what selections go by unless options say otherwise.
@@ -66,6 +68,8 @@ class Task(ABC):
     model: ClassVar[str]
     lr: ClassVar[float]
     metric: ClassVar[MetricName]
+    metrics: ClassVar[tuple[MetricName, ...]] = ()
+    no_skill: ClassVar[str] = "the constant prediction"
     public: ClassVar[PublicKnowledge] = "label range"
     schema_key: ClassVar[str] = "range"
     select_score: ClassVar[SelectScore] = "loss"
@@ -182,6 +186,10 @@ class Task(ABC):
         """[n]: the rank of the class that outputs name. Arrays of NumPy or of JAX."""
         raise NotImplementedError(f"A {self.name} task has no order of classes.")
 
+    def is_second(self, outputs: Any) -> Any:
+        """[n]: whether outputs name the second of two classes. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no two classes.")
+
     def right(self, outputs: Any, y: Any) -> Any:
         """[n]: whether outputs name the label's class. Arrays of NumPy or of JAX."""
         raise NotImplementedError(f"A {self.name} task has no classes.")
@@ -213,6 +221,21 @@ class Task(ABC):
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Probabilities [n, ...], such as of each class; of outputs that are log-odds."""
         raise NotImplementedError(f"A {self.name} task has no probabilities.")
+
+    def log_chances(self, outputs: Any) -> Any:
+        """Logarithms of each class's probability [n, classes]. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def one_hot(self, y: Any, classes: int) -> Any:
+        """[n, classes]: whether each class is the label's. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The output that predicts best where nothing is known but training labels.
+
+        None for a task that has no such thing.
+        """
+        return None
 
     def typical_error(self, outputs: np.ndarray, y: np.ndarray) -> float | None:
         """How far off outputs are, in units of the label; None where that means nothing."""

@@ -1,12 +1,15 @@
 """Harrell's C-index: how often the subject at higher risk has its event first."""
 
+import math
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from silodp.data.tasks import Task
-from silodp.models.metrics.metric import Metric
+from silodp.models.metrics.metric import Metric, namespace
+
+_ROWS = 256  # of pairs with all others, at a time
 
 
 class CIndex(Metric):
@@ -27,23 +30,42 @@ class CIndex(Metric):
     limits = (0.0, 1.0)
     gained = "C-index gained"
 
-    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+    def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """NaN where no pair counts."""
+        xp, weight = namespace(outputs), weight * 1.0
         # The cumulative hazard up to the last cut point.
-        risk = jax.nn.softplus(outputs).sum(-1)
+        risk = xp.logaddexp(0.0, outputs).sum(-1)
         time, event = y[:, 2], y[:, 3] > 0
 
-        def of_one(own: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
-            own_risk, own_time, own_event, there = own
-            later = (time > own_time) | ((time == own_time) & ~event)
-            counts = there & own_event & present & later
-            right = jnp.where(own_risk > risk, 1.0, jnp.where(own_risk == risk, 0.5, 0.0))
-            return jnp.sum(jnp.where(counts, right, 0.0)), jnp.sum(counts.astype(jnp.float32))
+        def of_rows(own: Any) -> tuple[Any, Any]:
+            """[...] each, over pairs with a row: the weight of those that are right, and of all."""
+            own_risk, own_time, own_event, own_weight = own
+            later = time > own_time[:, None]
+            later |= (time == own_time[:, None]) & ~event
+            counts = (own_event[:, None] & later) * 1.0
+            ties = 0.5 * (own_risk[:, None] == risk)
+            right = counts * xp.where(own_risk[:, None] > risk, 1.0, ties)
+            pairs = [(own_weight * (weight @ which.T)).sum(-1) for which in (right, counts)]
+            return pairs[0], pairs[1]
 
-        # Record by record: all pairs at once would not fit memory.
-        right, pairs = jax.lax.map(of_one, (risk, time, event, present))
-        bad = jnp.isnan(jnp.where(present, risk, 0.0)).any()  # a model that diverged
-        return jnp.where((pairs.sum() > 0) & ~bad, right.sum() / pairs.sum(), jnp.nan)
+        # A few records at a time: all pairs at once would not fit memory.
+        columns = (risk, time, event, xp.moveaxis(weight, -1, 0))
+        if xp is np:
+            blocks = [
+                of_rows((*(a[at : at + _ROWS] for a in columns[:3]), weight[..., at : at + _ROWS]))
+                for at in range(0, len(time), _ROWS)
+            ]
+            right, pairs = np.sum(blocks, axis=0)
+        else:
+
+            def of_one(own: Any) -> tuple[Any, Any]:
+                *of_record, own_weight = own
+                return of_rows((*(one[None] for one in of_record), own_weight[..., None]))
+
+            right, pairs = (of.sum(axis=0) for of in jax.lax.map(of_one, columns))
+        bad = xp.isnan(xp.where(weight > 0, risk, 0.0)).any(-1)  # a model that diverged
+        known = (pairs > 0) & ~bad
+        return xp.where(known, right / xp.where(pairs > 0, pairs, 1), math.nan)
 
     def has_value(self, y: np.ndarray) -> bool:
         """Whether an event is known to come before another record's time."""

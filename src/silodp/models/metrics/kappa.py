@@ -1,11 +1,12 @@
 """Cohen's kappa with quadratic weights, of ordered classes, in each silo by itself."""
 
-import jax.numpy as jnp
+import math
+from typing import Any
+
 import numpy as np
-from jax import Array
 
 from silodp.data.tasks import Task
-from silodp.models.metrics.metric import Metric
+from silodp.models.metrics.metric import Metric, namespace, total
 
 
 class QuadraticKappa(Metric):
@@ -25,20 +26,18 @@ class QuadraticKappa(Metric):
     limits = (-1.0, 1.0)
     gained = "kappa gained"
 
-    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+    def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """NaN where labels and predictions are all of one class."""
-        there = present.astype(jnp.float32)
-        records = there.sum()
-        ranks, labels = (a.astype(jnp.float32) for a in (task.ranks(outputs), y))
-        seen = jnp.sum(there * (ranks - labels) ** 2) / records
+        xp = namespace(outputs)
+        ranks, labels, records = task.ranks(outputs) * 1.0, y * 1.0, weight.sum(axis=-1)
+        records = xp.where(records > 0, records, 1)
+        seen = total(weight, (ranks - labels) ** 2) / records
         # The mean over all pairs of a prediction and a label, by moments.
-        means = [jnp.sum(there * a) / records for a in (ranks, labels)]
-        spreads = [
-            jnp.sum(there * (a - mean) ** 2) / records
-            for a, mean in zip((ranks, labels), means, strict=True)
-        ]
-        chance = spreads[0] + spreads[1] + (means[0] - means[1]) ** 2
-        return jnp.where(chance > 0, 1 - seen / chance, jnp.nan)
+        rank, label = (total(weight, a) / records for a in (ranks, labels))
+        chance = (rank - label) ** 2
+        for a, mean in ((ranks, rank), (labels, label)):
+            chance = chance + total(weight, (a - mean[..., None]) ** 2) / records
+        return xp.where(chance > 0, 1 - seen / xp.where(chance > 0, chance, 1), math.nan)
 
     def has_value(self, y: np.ndarray) -> bool:
         """Whether labels differ."""
