@@ -3,10 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from site_folders import make_coordinator, run_in_one_process, site_text
+from site_models import same_models, simulated
 
 from silodp.base.errors import SilodpError
 from silodp.sites.agreed_job import coordinators_job
 from silodp.sites.agreed_schema import agreed_schema, example
+from silodp.sites.consents import consent
 from silodp.sites.findings import look_at
 from silodp.sites.proposal import proposal_of, read_proposal
 from silodp.sites.site_data import DataAtSite, load_records
@@ -100,3 +103,36 @@ def test_findings_name_the_columns_beside(tmp_path, task):
     assert (looked.rows, looked.usable) == (3, 2)
     (found,) = looked.findings
     assert "'status'" in found.what
+
+
+@pytest.mark.parametrize("task", ["count", "hazard"])
+def test_sites_train_on_them(tmp_path, task):
+    """The sites' models are those of a simulation with the same keys."""
+    training = {"method": "fedavg", "rounds": 2, "batch_size": 16, "weights": "uniform"}
+    proposal = proposal_of(
+        "fed.toml",
+        {
+            "name": "outcomes",
+            "sites": ["north", "south"],
+            "training": training,
+            "schema": agreed(task).to_plain(),
+        },
+    )
+    folders = {}
+    for place, site in enumerate(proposal.sites):
+        rng = np.random.default_rng(place)
+        own = folders[site] = tmp_path / site
+        own.mkdir()
+        pd.DataFrame(
+            {
+                "y": rng.integers(1, 9, 60),
+                "age": rng.integers(20, 90, 60),
+                "days": rng.integers(1, 50, 60),
+                "status": rng.integers(1, 3, 60),
+            }
+        ).to_csv(own / "records.csv", index=False)
+        (own / "site.toml").write_text(site_text(site, "test"))
+        consent(own, proposal)
+    run_in_one_process(make_coordinator(tmp_path / "fed", proposal), folders, proposal)
+    result = simulated(folders, proposal)
+    same_models(folders, proposal, result, tmp_path)

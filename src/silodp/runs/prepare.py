@@ -276,8 +276,8 @@ def data_options(request: RunRequest) -> DataOptions:
 def _numbers(what: str, values: Sequence[object]) -> list[float]:
     """Numbers, some of which may be text."""
     try:
-        return [float(value) for value in values]  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
+        return [float(str(value)) for value in values]
+    except ValueError:
         raise SilodpError(
             f"{what} is {list(values)!r}: give numbers separated by commas."
         ) from None
