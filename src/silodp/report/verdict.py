@@ -290,7 +290,7 @@ def _skilled_otherwise(result: Result) -> list[str]:
     found = []
     for entry in result.metrics[1:]:
         metric, skill = get_metric(entry["metric"]), _skill_in(result, entry)
-        if skill is not None and skill.clear and skill.some(metric):
+        if metric.shows_skill and skill is not None and skill.clear and skill.some(metric):
             value = measured(entry["test"]["mean"], metric.name)
             found.append(f"{metric.short} {value} ({measured(skill.value, metric.name)} without)")
     if not found:

@@ -49,6 +49,7 @@ class Metric(ABC):
       needs: what a silo's test records must be, or it has no value there.
       of_probabilities: whether it is about probabilities, which not every model gives.
       companions: metrics without which it says little, to be shown beside it.
+      shows_skill: whether one above that of the best constant shows that something was learned.
       power_of_unit: the power of the target's own unit that it is in; 0 if it has none.
       limits: between which values lie.
       by_ratio: whether values are compared by ratio: gains are parts of what there was, and an axis
@@ -67,6 +68,7 @@ class Metric(ABC):
     needs: ClassVar[str] = "a test record"
     of_probabilities: ClassVar[bool] = False
     companions: ClassVar[tuple[MetricName, ...]] = ()
+    shows_skill: ClassVar[bool] = True
     power_of_unit: ClassVar[int] = 0
     limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     by_ratio: ClassVar[bool] = False

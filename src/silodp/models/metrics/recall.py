@@ -18,6 +18,7 @@ class Recall(ShareMetric):
     words = "recall, the share of the second class that is found"
     meaning = "Share of the records of the second class that the model finds,"
     needs = "a test record of the second class"
+    shows_skill = False  # whoever always says yes finds all
     gained = "points of recall gained"
 
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
