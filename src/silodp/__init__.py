@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from silodp.report import write_report
     from silodp.results.model_export.personal_model import PersonalModel, load_model
     from silodp.results.result import Result, read_result
+    from silodp.runs.fit import fit
     from silodp.runs.prepare import Prepared
     from silodp.runs.run import plan, run, sweep
     from silodp.tuning import tune
@@ -58,6 +59,7 @@ __all__ = [
     "custom_model",
     "difference",
     "draw_learned",
+    "fit",
     "load_model",
     "merging",
     "plan",
@@ -82,6 +84,7 @@ _PLACES = {
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",
     "Federation": "silodp.data.federation",
+    "fit": "silodp.runs.fit",
     "load_model": "silodp.results.model_export.personal_model",
     "merging": "silodp.methods.entry",
     "Method": "silodp.methods.base",

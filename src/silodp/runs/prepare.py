@@ -15,7 +15,7 @@ from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
-from silodp.data.registry import Defaults
+from silodp.data.registry import DataSource, Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
@@ -29,7 +29,7 @@ from silodp.privacy.tuning import Tuning
 from silodp.runs.method_choice import check_choice, own_values_of, schedule_of
 from silodp.runs.resolve import ResolvedOptions, RunSpec, resolve, spec_of
 
-Data = Federation | Callable[[int], Federation]
+Data = Federation | DataSource | Callable[[int], Federation]
 
 
 class Prepared(NamedTuple):
@@ -169,9 +169,9 @@ def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
     """Reads the data of every seed."""
     reporter.stage("loading data")
     seeds = range(request.first_seed, request.first_seed + request.seeds)
-    if data is None:
+    if data is None or isinstance(data, DataSource):
         wanted = data_options(request)
-        source = datasets.resolve(request.data, wanted)
+        source = data or datasets.resolve(request.data, wanted)
         return Loaded([source.load(seed, wanted) for seed in seeds], source.defaults)
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))

@@ -18,6 +18,7 @@ from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
 from silodp.config.options import RunRequest
 from silodp.config.run_arguments import RunArguments, SweepArguments
+from silodp.data.source import DataSource
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.models.metrics import mean_metric
@@ -155,7 +156,9 @@ def plan(
 def _requests(
     options: Mapping[str, Any], federation: Data | None, custom_model: Model | None
 ) -> list[RunRequest]:
-    return requests_of(options, own_data=federation is not None, own_model=custom_model is not None)
+    # What is bound to a table of the caller's takes the options that say how it is loaded.
+    own_data = federation is not None and not isinstance(federation, DataSource)
+    return requests_of(options, own_data=own_data, own_model=custom_model is not None)
 
 
 def _trained(

@@ -22,6 +22,7 @@ ENDINGS = (".csv", *PARQUET_ENDINGS)
 # comes to have because of other rows. Since pandas 3.1 that is the rule, and to ask for it is not.
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
 EXACT_FLOATS: dict[str, Any] = {} if _VERSION >= (3, 1) else {"float_precision": "round_trip"}
+_FRAME = "The frame"  # what errors call a table in memory
 MOST_VALUES = 1 << 31  # of a table: as numbers they take 16 GiB
 
 Frames = dict[str, pd.DataFrame]  # by silo name, all with the same columns in the same order
@@ -46,6 +47,22 @@ def read_silos(path: Path, silo_column: str | None, as_text: Collection[str]) ->
             f"names each row's silo, one of {', '.join(map(repr, frame.columns))}."
         )
     check_column(path, frame, silo_column, "silo_column")
+    return _split_by_silo(frame, silo_column)
+
+
+def silos_of_frame(table: Any, silo_column: str) -> Frames:
+    """The rows of each silo of a table in memory: of pandas, or with a method `to_pandas`."""
+    if not isinstance(table, pd.DataFrame):
+        if not hasattr(table, "to_pandas"):
+            raise SilodpError(
+                f"The frame is a {type(table).__name__}: give a DataFrame (of pandas, or one that "
+                "has to_pandas)."
+            )
+        table = table.to_pandas()
+    frame = table.set_axis(checked_names(_FRAME, [str(name) for name in table.columns]), axis=1)
+    if frame.empty:
+        raise SilodpError(f"{_FRAME} has no rows or no columns: give it records.")
+    check_column(_FRAME, frame, silo_column, "silo")
     return _split_by_silo(frame, silo_column)
 
 

@@ -4,10 +4,11 @@ What is declared in a schema (levels, bounds, classes, target range) is public k
 not declared is taken from the records, and `Federation.uncovered` then says so.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
 from silodp.data.tables.by_value import name_of
 from silodp.data.tables.columns import Encoder, make_encoder, owner_texts
-from silodp.data.tables.files import Frames, check_column, read_silos, values_of
+from silodp.data.tables.files import Frames, check_column, read_silos, silos_of_frame, values_of
 from silodp.data.tables.schema import Schema, level_text, schema_of
 from silodp.data.tables.target import Target, make_target
 from silodp.data.tables.times import at_or_after, places_in_time
@@ -38,6 +39,9 @@ TAKES = frozenset(
         *("other", "missing", "test_fraction", "split", "id_column", "test_from"),
     }
 )
+FRAME = "frame"  # what a table in memory is called in results
+# What can be declared in Python, but by no option of a run.
+_DECLARED = ("levels", "bounds", "other", "missing", "target_range", "classes")
 # Columns that say something of a record, and so are no features.
 NO_FEATURES = ("subject_column", "time_column", "group_column", "id_column")
 
@@ -89,7 +93,25 @@ def defaults_of(task: TaskName, preprocess: str = "none") -> Defaults:
 
 def source(path: Path, options: DataOptions) -> DataSource:
     """The source bound to a file or a folder. It is read now, since the task may follow from it."""
-    table = read_table_of_silos(path, options)
+    return _bound(str(path), options, lambda given: read_table_of_silos(path, given))
+
+
+def source_of_frame(frame: Any, options: DataOptions) -> DataSource:
+    """The source bound to a table in memory, whose `options.silo_column` names each row's silo.
+
+    What is declared in `options`, and in no option of a run, holds for every loading.
+    """
+    assert options.silo_column is not None
+    declared = {name: getattr(options, name) for name in _DECLARED}
+    frames = silos_of_frame(frame, options.silo_column)
+    bound = _bound(FRAME, options, lambda given: _chosen_table(FRAME, frames, given))
+    return replace(bound, read=lambda seed, given: bound.read(seed, replace(given, **declared)))
+
+
+def _bound(
+    name: str, options: DataOptions, read_table: Callable[[DataOptions], Table]
+) -> DataSource:
+    table = read_table(options)
 
     def read(seed: int, given: DataOptions) -> Federation:
         # What concerns split and preprocessing does not change what is read: rows are encoded once.
@@ -99,12 +121,12 @@ def source(path: Path, options: DataOptions) -> DataSource:
             test_fraction=options.test_fraction,
             density=options.density,
         )
-        rows = table if same == options else read_table_of_silos(path, given)
+        rows = table if same == options else read_table(given)
         return split_and_scale(rows, seed, given)
 
     task = table.target.task
     bound = DataSource(
-        name=str(path),
+        name=name,
         summary=f"your own table: {len(table.records)} silos, {task}, target {table.target.name!r}",
         citation="your own",
         licence="your own",
@@ -123,12 +145,15 @@ def read_table_of_silos(path: Path, options: DataOptions) -> Table:
     """Reads, checks and encodes the rows of every silo."""
     _check_roles(path, options)
     frames = read_silos(path, options.silo_column, text_columns(options))
+    return _chosen_table(path.resolve().stem, frames, options, where=path)
+
+
+def _chosen_table(name: str, frames: Frames, options: DataOptions, where: object = None) -> Table:
+    """The table of the silos that options choose."""
     # Before any of their records are looked at: what is wrong with others is no matter.
     chosen = chosen_silos({name: _units(frame, options) for name, frame in frames.items()}, options)
-    table = table_of_frames(
-        path.resolve().stem, {name: frames[name] for name in chosen}, options, where=path
-    )
-    return replace(table, left_out=tuple(name for name in frames if name not in chosen))
+    table = table_of_frames(name, {one: frames[one] for one in chosen}, options, where=where)
+    return replace(table, left_out=tuple(one for one in frames if one not in chosen))
 
 
 def _units(frame: pd.DataFrame, options: DataOptions) -> int:

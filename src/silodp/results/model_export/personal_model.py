@@ -8,6 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import pandas as pd
 
 from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
-from silodp.config.choices import MetricName
+from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.tables.files import checked_names, values_of
@@ -264,7 +265,7 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
             f"{file} is not the model of its card (another sha256): it is damaged, or it was "
             "exchanged; get both again."
         )
-    model = _model(card, custom_model)
+    model = model_of_card(card, custom_model)
     like = jax.eval_shape(model.init, jax.random.key(0))
     leaves = jax.tree_util.tree_leaves_with_path(like)
     arrays = read_arrays(file, content, {array_name(path): leaf for path, leaf in leaves})
@@ -272,17 +273,29 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
     return PersonalModel(card, model, params)
 
 
-def _model(card: Card, custom: Model | None) -> Model:
+def model_of_card(card: Card, custom: Model | None) -> Model:
+    """The model that a card names; `custom` where it is one of the user's own."""
     if card.built_in:
-        model = get_model(card.name, card.task, card.input_shape, card.num_classes)
-    elif custom is None:
+        return _built_in(card.name, card.task, card.input_shape, card.num_classes, card.pixels)
+    if custom is None:
         raise SilodpError(
             f"{card.path}: the model {card.name!r} is a custom one: load it in Python, with "
             "silodp.load_model(..., custom_model=...)."
         )
-    else:
-        model = custom
-    return model if card.pixels is None else on_pixels(model, *card.pixels)
+    return custom if card.pixels is None else on_pixels(custom, *card.pixels)
+
+
+@lru_cache(maxsize=16)
+def _built_in(
+    name: str,
+    task: TaskName,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    pixels: tuple[float, float] | None,
+) -> Model:
+    """One object for equal models: each would be compiled anew for each silo."""
+    model = get_model(name, task, input_shape, num_classes)
+    return model if pixels is None else on_pixels(model, *pixels)
 
 
 def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
