@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.html_table import html_table
+from silodp.base.text import shown
 from silodp.config.choices import TaskName
 from silodp.data.tasks import PublicKnowledge, get_task
 
@@ -120,7 +122,7 @@ class Silo:
         return self.train.units if self.expected is None else self.expected.max_count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Named silos that learn one task together.
 
@@ -173,6 +175,20 @@ class Federation:
                 object.__setattr__(self, "declared", ("feature bounds", *self.declared))
             object.__setattr__(self, "feature_bound", float(max(map(abs, self.pixels))))
         check_federation(self)
+
+    def __repr__(self) -> str:
+        silos, shape = len(self.silos), "x".join(map(str, self.input_shape))
+        return (
+            f"Federation({shown(self.name)}: {self.task}, {silos} silo{'s' * (silos != 1)}, "
+            f"{self.public_counts.sum()} to train on, features {shape})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(silo.name, silo.public_count, silo.public_test_count) for silo in self.silos]
+        unit = "subjects" if self.by_subject else "records"
+        return html_table(
+            repr(self), ("silo", f"training {unit}", "test records"), rows, self.uncovered
+        )
 
     @classmethod
     def from_frame(

@@ -25,6 +25,7 @@ from silodp.models.model import Model
 from silodp.results.model_export.files import handover_files
 from silodp.results.model_export.in_memory import personal_model, predicted
 from silodp.results.model_export.personal_model import PersonalModel
+from silodp.results.views import as_html, by_silo, in_a_line
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
 # The format of `result.json` (docs/stability.md); results from before it had a number are 1.
@@ -44,7 +45,7 @@ _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 _PACKAGES = ("jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of one setting of a method, over seeds.
 
@@ -140,6 +141,16 @@ class Result:
     def unproven(self) -> list[str]:
         """Why epsilon is not proven, or would not be for secret noise; empty if it is."""
         return sorted({reason for silo in self.privacy for reason in silo["unproven"]})
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each silo: metric, records, epsilon; for several results, `silodp.to_frame`."""
+        return by_silo(self)
 
     def model(self, silo: str, custom_model: Model | None = None) -> PersonalModel:
         """The silo's own model (of the first seed), if the result holds models."""

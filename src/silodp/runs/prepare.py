@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
@@ -27,6 +28,7 @@ from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
 from silodp.privacy.tuning import Tuning
 from silodp.runs.method_choice import check_choice, own_values_of, schedule_of
+from silodp.runs.prepared_view import prepared_as_html, prepared_by_silo, prepared_in_a_line
 from silodp.runs.resolve import ResolvedOptions, RunSpec, resolve, spec_of
 
 Data = Federation | DataSource | Callable[[int], Federation]
@@ -59,6 +61,16 @@ class Prepared(NamedTuple):
     def plans(self) -> list[tuple[SiloPlan, ...]]:
         """The plans of each setting, one per silo."""
         return [spec.plans for spec in self.specs]
+
+    def __repr__(self) -> str:
+        return prepared_in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return prepared_as_html(self)
+
+    def to_frame(self, number: int = 0) -> pd.DataFrame:
+        """A row for each silo of a setting: its records, noise and epsilon."""
+        return prepared_by_silo(self, number)
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
         """The plans of a setting by another accountant."""
@@ -210,11 +222,12 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             )
 
 
-def check_worthwhile(prepared: Prepared) -> None:
+def check_worthwhile(prepared: Prepared, for_models: bool = False) -> None:
     """Refuses a run without a training record, or with a metric that no silo can measure.
 
     It would be paid for in vain. Sites do not call it: they have promised to answer, and a refusal
     would reveal their records. A metric with noise is not refused, because every silo releases it.
+    Nor is a run `for_models` whose silos were given without records to test with: it has no metric.
     """
     if not any(federation.train_counts.any() for federation in prepared.federations):
         raise SilodpError(
@@ -223,6 +236,8 @@ def check_worthwhile(prepared: Prepared) -> None:
         )
     metric = prepared.metric
     if prepared.specs[0].request.metric_share:
+        return
+    if for_models and not any(one.public_test_counts.any() for one in prepared.federations):
         return
     if not metric.where_known(prepared.federations).any(axis=1).all():
         raise SilodpError(

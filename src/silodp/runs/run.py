@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
 from silodp.config.options import RunRequest
@@ -141,7 +142,7 @@ def plan(
       >>> small.public_count < large.public_count, small.noise_multiplier > large.noise_multiplier
       (True, True)
     """
-    reporter = reporter or Reporter()
+    reporter = reporter or usual_reporter()
     requests = _requests(options, federation, custom_model)
     if federation is None:
         refuse_early(requests[0])
@@ -172,7 +173,7 @@ def _trained(
     requests = _requests(options, federation, custom_model)
     first = requests[0]
     about = {"data": first.data, "method": first.method, "settings": len(requests)}
-    with kept_progress(place and place.folder, reporter or Reporter(), about) as listener:
+    with kept_progress(place and place.folder, reporter or usual_reporter(), about) as listener:
         watch = Watch(listener)
         # An interrupted run is charged already.
         if federation is None and not (place and place.interrupted):
@@ -210,7 +211,7 @@ def train(
     programs: Programs | None = None,
 ) -> TrainingRun:
     """Trains the prepared settings; the caller closes the run once results are kept."""
-    check_worthwhile(prepared)
+    check_worthwhile(prepared, for_models=keep_models)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:

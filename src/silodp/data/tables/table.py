@@ -316,8 +316,14 @@ def _records_by_value(
     return _ByValue(Records(x, y), identities, counted)
 
 
-def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo, then scales features and target."""
+def split_and_scale(
+    table: Table, seed: int, options: DataOptions, *, whole: bool = False
+) -> Federation:
+    """Splits each silo, then scales features and target.
+
+    If it is to stay `whole`, all records are for training and none for testing: there is no split
+    that a record could change, and no coin.
+    """
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     notes = list(table.notes)
@@ -327,7 +333,10 @@ def split_and_scale(table: Table, seed: int, options: DataOptions) -> Federation
         notes.append(PAPER_SPLIT)
     silos = []
     for name in table.records:
-        train, test, expected = _parts(table, name, test_fraction, seed, options)
+        if whole:
+            train, test, expected = Parts(own := table.records[name], own.take(np.arange(0)))
+        else:
+            train, test, expected = _parts(table, name, test_fraction, seed, options)
         preparation = Preparation(
             table.encoder,
             _scaling(table, train.x, preprocess),

@@ -33,14 +33,23 @@ def personal_model(result: "Result", silo: str, custom_model: Model | None = Non
     if silo not in names:
         raise SilodpError(f"Silo {silo!r} is unknown: use {one_of(silo, names)}.")
     place = names.index(silo)
-    # The model of the first seed: see `meaning_of_seed`.
-    params = jax.tree.map(lambda array: np.asarray(array)[0, place], result.models)
-    leaves = jax.tree_util.tree_leaves_with_path(params)
+    card = checked_card(Path(f"(silo {silo!r} of a result)"), card_of_silo(result, place))
+    params = jax.tree.map(jnp.asarray, _params(result, place))
+    return PersonalModel(card, model_of_card(card, custom_model), params)
+
+
+def card_of_silo(result: "Result", place: int) -> dict[str, Any]:
+    """The content of the card of the silo at that place, of a result that holds models."""
+    assert result.cards is not None
+    leaves = jax.tree_util.tree_leaves_with_path(_params(result, place))
     arrays = {array_name(path): array for path, array in leaves}
     digest = hashlib.sha256(arrays_content(arrays)).hexdigest()
-    whole = card_of(result, place, result.cards[place], arrays, digest)
-    card = checked_card(Path(f"(silo {silo!r} of a result)"), whole)
-    return PersonalModel(card, model_of_card(card, custom_model), jax.tree.map(jnp.asarray, params))
+    return card_of(result, place, result.cards[place], arrays, digest)
+
+
+def _params(result: "Result", place: int) -> Any:
+    """The silo's model of the first seed: see `meaning_of_seed`."""
+    return jax.tree.map(lambda array: np.asarray(array)[0, place], result.models)
 
 
 def predicted(result: "Result", frame: pd.DataFrame, silo: str | None) -> pd.Series:

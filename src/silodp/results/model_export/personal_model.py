@@ -28,6 +28,7 @@ from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.results.model_export.card import Card, read_card
 from silodp.results.model_export.files import MODEL_FILE
+from silodp.results.model_export.torch_module import torch_module
 
 MOST_BYTES = 1 << 31
 
@@ -120,14 +121,7 @@ class PersonalModel:
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
-        if isinstance(records, pd.DataFrame):
-            frame, rows = self._rows(records)
-            x = self._encoded(frame)
-        else:
-            x = self._features(np.asarray(records))
-            rows = np.arange(len(x))
-        if x.dtype != np.uint8:
-            check_numbers(f"Silo {self.about.silo!r}: features", x)
+        x, rows = self._prepared(records)
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
@@ -135,6 +129,17 @@ class PersonalModel:
                 "check their values."
             )
         return Predictions(rows, outputs, self._values(outputs), self._probabilities(outputs))
+
+    def features(self, records: pd.DataFrame | np.ndarray) -> np.ndarray:
+        """Records as the model itself takes them: encoded, scaled, in single precision.
+
+        As `predict` does, it leaves out rows with missing values where training did.
+        """
+        return self._prepared(records)[0]
+
+    def to_torch(self) -> Any:
+        """The model as a `torch.nn.Module` of plain layers, which takes `features`."""
+        return torch_module(self)
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
         """The metric of predictions, as in a run; None if no row has a target.
@@ -169,6 +174,18 @@ class PersonalModel:
             if metric.name == named and self.about.task in metric.tasks and metric.has_value(y):
                 return metric
         return metric_for(self.about.task)
+
+    def _prepared(self, records: pd.DataFrame | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Features, and the rows of the records that they are of."""
+        if isinstance(records, pd.DataFrame):
+            frame, rows = self._rows(records)
+            x = self._encoded(frame)
+        else:
+            x = self._features(np.asarray(records))
+            rows = np.arange(len(x))
+        if x.dtype != np.uint8:
+            check_numbers(f"Silo {self.about.silo!r}: features", x)
+        return x, rows
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         """The columns that the model needs, and the rows in which none of them is missing."""
