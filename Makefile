@@ -13,13 +13,20 @@ demo: $(VENV)/core
 # Each process takes tests that follow each other, so that it can use again what they share. Most
 # tests are over before optimised code would pay: theirs is compiled as fast as it can be, which
 # saves two fifths of their time. Those that hold what XLA makes for users (marked as_shipped: sums
-# to the last bit) and those that train thousands of runs come first, without these flags.
+# to the last bit) and those that train thousands of runs come first, without these flags; only
+# files that name the mark are read for it (conftest.py sees to it that no other file has one).
+# What lint finds is shown before the others begin: its one core would leave the second idle.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 SOON := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
-test: $(VENV)/dev browser lint
+SHIPPED = $$(grep -rl --include='test_*.py' as_shipped tests)
+# By a name of its own, so that `make -n test` does not begin to run it.
+LINTED := $(MAKE) --no-print-directory lint
+test: $(VENV)/dev browser
 	@failed=0; \
-	$(PYTEST) -m "not slow and as_shipped" || failed=$$?; \
+	$(LINTED) >$(VENV)/lint.txt 2>&1 & lint=$$!; \
+	$(PYTEST) -m "not slow and as_shipped" $(SHIPPED) || failed=$$?; \
+	wait $$lint || failed=$$?; cat $(VENV)/lint.txt; \
 	XLA_FLAGS="$(SOON)" $(PYTEST) -m "not slow and not as_shipped" || failed=$$?; \
 	exit $$failed
 

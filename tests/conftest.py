@@ -1,12 +1,14 @@
 """What every test needs, and how tests of the command line call it."""
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
 
 import pytest
 from jaxtyping import install_import_hook
+from typer.main import get_command
 from typer.testing import CliRunner
 
 # Shapes in types are checked in every call. Before anything of these packages is imported, by
@@ -14,7 +16,6 @@ from typer.testing import CliRunner
 install_import_hook(["silodp.methods", "silodp.privacy.mechanisms"], "shape_checks.checker")
 
 from silodp.cli import app  # noqa: E402
-from silodp.engines import execution, programs, simulation  # noqa: E402
 
 
 def pytest_configure(config):
@@ -33,11 +34,23 @@ def pytest_configure(config):
     gc.set_threshold(50_000, 20, 100)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """`make test` looks for tests marked as_shipped in files that name the mark alone."""
+    files = {item.path for item in items if item.get_closest_marker("as_shipped")}
+    for path in files:
+        if "as_shipped" not in path.read_text(encoding="utf-8"):
+            raise pytest.UsageError(
+                f"{path}: has a test marked as_shipped, and must name the mark."
+            )
+
+
 def pytest_collection_finish(session):
     """Tests that hold what XLA makes for users are not to pass on something else."""
     marked = [item for item in session.items if item.get_closest_marker("as_shipped")]
     if marked and "optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
         raise pytest.UsageError("Tests marked as_shipped run without XLA_FLAGS: see the Makefile.")
+    gc.freeze()  # what is imported by now stays: no collection looks through it again
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,23 +63,34 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def ledger_places(tmp_path_factory):
+    """Folders that nobody has made yet: pytest would look through all its own for each."""
+    folder = tmp_path_factory.mktemp("ledgers")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_ledgers(tmp_path_factory, monkeypatch):
+def own_ledgers(ledger_places, monkeypatch):
     """No test charges a ledger of the developer's own, or of another test."""
-    monkeypatch.setenv("SILODP_LEDGERS", str(tmp_path_factory.mktemp("ledgers") / "ledgers"))
+    monkeypatch.setenv("SILODP_LEDGERS", str(next(ledger_places)))
 
 
 @pytest.fixture(scope="module")
-def shared_programs():
-    """Runs of a file's tests share compiled programs, as those of a sweep do.
+def kept_programs():
+    """Runs of a module take each other's compiled programs, as the parts of a sweep do.
 
-    Not for files that patch what a program is made of, or have several methods of one name.
+    For modules that look at what is around training: there, tracing the same again took most of
+    the time. Never for one that plants a fault in what a program is made of, or has several methods
+    of one name.
     """
-    kept = programs.Programs()
+    from silodp.engines.programs import Programs
+
+    kept = Programs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "MOST", 1000)
-        for module in (simulation, execution):
-            patch.setattr(module, "Programs", lambda: kept)
+        patch.setattr("silodp.engines.programs.MOST", 1000)
+        for place in ("engines.simulation", "engines.execution", "sweeps.sweeping"):
+            patch.setattr(f"silodp.{place}.Programs", lambda: kept)
         yield
 
 
@@ -90,11 +114,21 @@ def command():
 @pytest.fixture(scope="session")
 def cli():
     """Calls `silodp` in this process, which saves the seconds that JAX takes to start."""
+    built = {}
+
+    def command_of(app):
+        """Its commands, put together once as in any process, and again if a test adds one."""
+        known = tuple(map(id, app.registered_commands))
+        if known not in built:
+            built[known] = get_command(app), [*app.registered_commands]
+        return built[known][0]
 
     def call(*args, answers=None):
         return CliRunner().invoke(app, [str(arg) for arg in args], input=answers)
 
-    return call
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", command_of)
+        yield call
 
 
 @pytest.fixture(scope="session")

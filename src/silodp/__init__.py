@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from silodp.methods.server import ServerOptimiser
     from silodp.models.model import Model, custom_model
     from silodp.pictures.learned_picture import draw_learned
-    from silodp.privacy.ledger.account import remaining
+    from silodp.privacy.ledger.standing import remaining
     from silodp.privacy.mechanisms.queries import Queries, Schedule
     from silodp.privacy.policy import Policy
     from silodp.privacy.policy_files import read_policies
@@ -103,7 +103,7 @@ _PLACES = {
     "read_policies": "silodp.privacy.policy_files",
     "read_result": "silodp.results.result",
     "Records": "silodp.data.federation",
-    "remaining": "silodp.privacy.ledger.account",
+    "remaining": "silodp.privacy.ledger.standing",
     "Result": "silodp.results.result",
     "run": "silodp.runs.run",
     "RunRequest": "silodp.config.options",

@@ -17,7 +17,8 @@ from silodp.advice.advise import bands
 from silodp.advice.spread import method_of_moments
 from silodp.config.silo_options import lambda_of_each
 from silodp.privacy.accounting.accountant import epsilon_of
-from silodp.privacy.ledger.account import account_of, remaining
+from silodp.privacy.ledger.account import account_of
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import ledger_paths, read_path
 from silodp.privacy.mechanisms.randomness import HostRandom
 from silodp.privacy.mechanisms.statistics import (

@@ -35,8 +35,6 @@ from silodp.data.registry import DataOptions, resolve
 from silodp.models import model as models
 from silodp.privacy.accounting.accountant import deltas_of
 
-# Of tests that train thousands of runs: fast code is worth its wait.
-many_runs = pytest.mark.as_shipped
 BASE = {"epsilon": 3.0, "delta": 1e-3, "rounds": 4, "lr": 0.1, "clip": 1.0, "method": "local"}
 # All records in every step: the plain Gaussian mechanism, where a fault shows with fewest trials.
 WHOLE = BASE | {"batch_size": 30}
@@ -196,7 +194,6 @@ def test_honest_runs_pass(task, method, relation):
     assert found.relation == relation
 
 
-@many_runs
 @pytest.mark.slow
 def test_the_bound_is_not_idle():
     """With a full batch, where the mechanism gives the adversary all that is claimed.
@@ -211,7 +208,6 @@ def test_the_bound_is_not_idle():
     assert not found.warnings
 
 
-@many_runs
 def test_the_attack_by_itself_is_not_idle(attack_alone):
     found = audited(**WHOLE, trials=4000)
     assert 0.4 * found.claimed_epsilon < found.lower_bound <= found.claimed_epsilon
@@ -219,7 +215,6 @@ def test_the_attack_by_itself_is_not_idle(attack_alone):
     assert not found.warnings
 
 
-@many_runs
 def test_subjects_are_attacked_whole(attack_alone):
     options = DataOptions(silos=2, records=(120, 120), records_per_subject=3, features=4)
     federation = resolve("synthetic", options).load(0, options)
@@ -297,7 +292,6 @@ def named(fault, marks=()):
     return pytest.param(*fault, id=name, marks=marks)
 
 
-@many_runs
 @pytest.mark.parametrize(
     ("fault", "task", "trials", "sampling"),
     [*map(named, FAULTS), *(named(fault, pytest.mark.slow) for fault in AGAIN)],

@@ -7,6 +7,8 @@ import pytest
 from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.mechanisms.training import training_event
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 PLAN = ["--data", "synthetic", "--silos", "3", "--rounds", "10", "--epsilon", "3"]
 
 

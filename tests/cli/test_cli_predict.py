@@ -13,6 +13,8 @@ from handovers import AGE, NASTY, WARD, handed, own_test_rows, patients, silos_o
 from silodp.base.text import in_cell
 from silodp.results.model_export.files import CARD_FILE, MODEL_FILE
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 FRAME = patients(silos=NASTY)
 
 
@@ -155,7 +157,7 @@ def test_files_that_are_no_model_or_no_table(cli, home, tmp_path, table, sentenc
     assert "does not exist" in sentence(cli("predict", model, tmp_path / "none.csv"))
     assert "does not end in" in sentence(cli("predict", model, model / CARD_FILE))
     table.write_bytes(b"\xff\xfe\x00")
-    assert "not UTF-8" in sentence(cli("predict", model, table))
+    assert "not utf-16 text" in sentence(cli("predict", model, table))
     table.write_text("")
     assert "is empty" in sentence(cli("predict", model, table))
     own = tmp_path / "own"

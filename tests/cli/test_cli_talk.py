@@ -21,6 +21,8 @@ from silodp.base.errors import SilodpError
 from silodp.cli import app
 from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe, settings
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 SMALL = ("--silos", "2", "--rounds", "2", "--epsilon", "3")
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -29,8 +29,8 @@ from ledgers import (
 
 from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.ledger import lifetime
-from silodp.privacy.ledger.account import remaining
 from silodp.privacy.ledger.charging import charge_all, reserve_all
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import ledger_path, read_ledger, read_path
 
 EVIL = "=1+1 [red]\x1b[31m\n:warning:"

@@ -159,7 +159,7 @@ def test_what_says_no_time_is_refused(values, words):
 
 def test_data_check_takes_both(tmp_path, cli):
     path = csv(tmp_path, visits().drop(columns=["family", "person"]))
-    options = ("--silo-column", "site", "--target", "score")
+    options = ("--silo-column", "site", "--target", "score", "--batch-size", "4")
     done = cli("data", "check", path, *options, "--time-column", "day", "--json")
     assert [silo["test"] for silo in json.loads(done.stdout)["silos"]] == [6, 6]
     path = csv(tmp_path, visits().drop(columns=["day", "person"]))

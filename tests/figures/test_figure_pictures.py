@@ -300,7 +300,7 @@ def test_curves_have_names_and_an_order():
     assert look_of("zeta").label == "zeta"
 
 
-@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("picture", PICTURES[:2])  # all are written by one function
 def test_files_are_the_same_each_time(picture, tmp_path):
     settings = of_all(2, (1.0, INF))
     files = []

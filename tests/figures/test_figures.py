@@ -13,6 +13,8 @@ from silodp.figures.definition import Definition, Panel, names, parse
 from silodp.figures.make import make_figure
 from silodp.sweeps import read_table
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 HEAD = """
 title = "A small figure"
 paper = "Figure 0"

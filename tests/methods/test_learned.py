@@ -22,7 +22,7 @@ from silodp.runs.prepare import prepare
 from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 FEDERATION, ROUNDS, LR = small(sizes=(40, 70)), 3, 0.1
 OPTIONS = {"method": "listening", "rounds": ROUNDS, "lr": LR, "epsilon": 4.0, "delta": 1e-4}

@@ -14,7 +14,7 @@ from silodp.methods import METHODS, get_method, warm_starts
 from silodp.privacy.session import free_rounds
 from silodp.runs.run import job_of
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 OPTIONS = {"rounds": 6, "batch_size": 16, "lr": 0.1, "delta": 1e-4, "seeds": 2}
 ONE_PASS = ("ebmtl", "fedavg", "finetune", "mrmtl", "meanpull", "mocha")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.data.federation import Records
+from silodp.data.tasks.hazard import labels_of_times
 from silodp.models import losses, steady
 from silodp.models.model import custom_model, get_model
 from silodp.models.subjects import blocks_of, by_subject
@@ -15,6 +16,7 @@ from silodp.models.whole_sums import CLIP_SLACK
 from silodp.privacy.mechanisms.lattice import lattice_of
 
 CLIP = 1.0
+RESIDUAL_OF = {kind.loss: kind.residual for kind in losses.LINEAR_MODELS.values()}
 EXTREMES = [0.0, -0.0, 1e-45, 1e-30, -1e-19, 1.0, -3e4, 1e19, -3.4e38, np.inf, -np.inf, np.nan]
 
 
@@ -41,11 +43,21 @@ def kinds():
     numbers = rng.normal(size=n).astype(np.float32)
     classes = rng.integers(0, 3, n)
     linear = get_model("linear", "regression", (4,))
+    exposed = np.stack([np.arange(n) % 5, rng.uniform(0.1, 1, n)], axis=1).astype(np.float32)
+    events = classes % 2
+    courses = labels_of_times(rng.uniform(0, 5, n), events, (1, 2, 3.5)).astype(np.float32)
     return {
         "linear": (linear, *records((4,), numbers)),
         "svm": (get_model("svm", "binary", (4,)), *records((4,), signs)),
         "logistic": (get_model("logistic", "binary", (4,)), *records((4,), signs)),
+        "weighted": (
+            get_model("logistic", "binary", (4,), prevalence=0.1),
+            *records((4,), signs),
+        ),
         "softmax": (get_model("softmax", "multiclass", (4,), 3), *records((4,), classes)),
+        "poisson": (get_model("poisson", "count", (4,)), *records((4,), exposed)),
+        "ordered": (get_model("ordered", "ordinal", (4,), 4), *records((4,), classes + events)),
+        "hazards": (get_model("hazards", "hazard", (4,), 3), *records((4,), courses)),
         "any": (an_mlp(), *records((4,), numbers)),
         "convnet": (
             get_model("convnet", "multiclass", (12, 12, 1), 3),
@@ -56,7 +68,7 @@ def kinds():
 
 KINDS = kinds()
 SUBJECT_OF = np.repeat(np.arange(5), [1, 4, 2, 3, 2])
-SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "any")}
+SUBJECTS = {f"{name} by subject": KINDS[name] for name in ("linear", "softmax", "hazards", "any")}
 # Of each a single model, so that tests share what is compiled for it.
 UNITS = {name: model for name, (model, _, _) in KINDS.items()}
 UNITS |= {name: by_subject(model) for name, (model, _, _) in SUBJECTS.items()}
@@ -327,7 +339,7 @@ def test_residuals_are_the_derivatives_of_losses(loss):
         label = np.full(801, y, np.float32)
         exact = np.asarray(jax.jit(jax.vmap(jax.grad(loss)))(outputs, label))
         smooth = np.abs(y * outputs - 1) > 1e-6  # the hinge has a corner
-        found = np.asarray(jax.jit(losses.RESIDUAL_OF[loss])(outputs, label))
+        found = np.asarray(jax.jit(RESIDUAL_OF[loss])(outputs, label))
         np.testing.assert_allclose(found[smooth], exact[smooth], atol=1e-5)
 
 
@@ -335,8 +347,43 @@ def test_the_softmax_residual_is_the_derivative():
     outputs = (np.random.default_rng(0).normal(size=(50, 5)) * 6).astype(np.float32)
     y = np.arange(50) % 5
     exact = jax.jit(jax.grad(lambda out: losses.softmax_loss(out, y).sum()))(outputs)
-    found = jax.jit(losses.RESIDUAL_OF[losses.softmax_loss])(outputs, y)
+    found = jax.jit(RESIDUAL_OF[losses.softmax_loss])(outputs, y)
     np.testing.assert_allclose(found, exact, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["poisson", "ordered", "hazards"])
+def test_residuals_of_several_labels_are_the_derivatives(name):
+    rng = np.random.default_rng(0)
+    _, _, y = KINDS[name]
+    kind = losses.LINEAR_MODELS[name]
+    shape = {"poisson": (len(y),), "ordered": (len(y), 3), "hazards": (len(y), 3)}[name]
+    derivative = jax.jit(jax.grad(lambda out: kind.loss(out, y).sum()))
+    residual = jax.jit(lambda out: kind.residual(out, y))
+    for scale in (0.01, 1.0, 6.0):
+        outputs = (rng.normal(size=shape) * scale).astype(np.float32)
+        np.testing.assert_allclose(residual(outputs), derivative(outputs), rtol=2e-3, atol=5e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(["poisson", "ordered", "hazards"]),
+    row=st.lists(st.sampled_from(EXTREMES), min_size=4, max_size=4),
+    label=st.lists(st.sampled_from([0.0, 1.0, 2.0, 1e6, -1.0, 1e12, 3e38]), min_size=4, max_size=4),
+    weights=st.lists(st.sampled_from([*EXTREMES[:9], 20.0, -60.0]), min_size=8, max_size=8),
+    clip=st.sampled_from([1.0, 0.01]),
+)
+def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label, weights, clip):
+    """Counts, ranks and courses that no check has seen: bounded, and never not a number."""
+    model, _, y = KINDS[name]
+    ranks = np.nan_to_num(label[0], posinf=0) % 4
+    labels = np.asarray(label[: y.shape[1]] if y.ndim > 1 else ranks)[None].astype(y.dtype)
+    features = prepared(model, np.asarray([row], np.float32))
+    params = np.asarray(weights, np.float32)[: model.init(jax.random.key(0)).size]
+    one = np.ones(1, np.float32)
+    added = flat(jax.jit(model.whole_sum)(params, features, labels, one, clip, 2.0**-24, None))
+    assert np.linalg.norm(added * 2.0**-24) <= clip * (1 + CLIP_SLACK)
+    total = flat(jax.jit(model.clipped_sum)(params, features, labels, one, clip))
+    assert np.linalg.norm(total) <= clip * (1 + 1e-5), "and so is an experiment's"
 
 
 @pytest.mark.as_shipped

@@ -15,6 +15,8 @@ import silodp
 from silodp.results.result import versions
 from silodp.sites.protocol import Request
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 

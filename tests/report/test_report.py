@@ -19,18 +19,21 @@ from silodp.report import report_page, write_report
 def test_the_answer_comes_first(tmp_path):
     page = page_of(write_federation(tmp_path))
     said = page.text
-    assert "All 6 silos do better with MR-MTL than alone." in said
+    assert "MR-MTL is the best of 3 methods: its test error of " in said
+    assert "20 % lower (better) than that of local training (clear)" in said
+    assert "Against local training, 6 silos gain and 0 lose" in said
     assert "20 % lower (better) than local training" in said
     assert "37 % lower (better) than FedAvg" in said or "38 % lower (better) than FedAvg" in said
     assert "epsilon 1 to 10, each silo its own, delta 0.0001. Proven." in said
-    assert said.index("All 6 silos") < said.index("Each silo's test metric")
-    assert said.index("All 6 silos") < said.index("All runs beside each other")
+    assert said.index("the best of 3") < said.index("Each silo's test metric")
+    assert said.index("the best of 3") < said.index("All runs beside each other")
 
 
 def test_a_loss_is_told_as_a_loss(tmp_path):
     worse = (made_up("local", scale=0.8), made_up("mrmtl", scale=1.0))
     said = page_of(write_runs(tmp_path, *worse)).text
-    assert "None of the 6 silos does better with MR-MTL than alone." in said
+    assert "Local training does better than MR-MTL (clear): its test error is" in said
+    assert "Clearly worse with MR-MTL than alone: hospital 0, hospital 1, " in said
     assert "25 % higher (worse) than local training" in said
     assert "clearly worse" in said
 
@@ -39,14 +42,15 @@ def test_accuracy_is_better_when_it_is_higher(tmp_path):
     more = {"metric": "accuracy"}
     runs = (made_up("local", scale=1.5, **more), made_up("mrmtl", scale=1.0, **more))
     said = page_of(write_runs(tmp_path, *runs)).text
-    assert "All 6 silos do better" in said
+    assert "MR-MTL is the best of 2 methods: its test accuracy of" in said
     assert re.search(r"[45]\.\d points higher \(better\) than local training", said)
 
 
 def test_one_seed_says_that_it_may_be_chance(tmp_path):
     said = page_of(write_federation(tmp_path, seeds=1)).text
     assert "too few to tell it from chance" in said
-    assert "clearly" not in said
+    assert "than that of local training (may be chance: 1 seed)" in said
+    assert "clear" not in said.lower()
 
 
 def test_without_baselines_the_page_says_how_to_get_them(tmp_path):
@@ -64,12 +68,12 @@ def test_where_a_ledger_was_charged_baselines_are_no_remedy(tmp_path):
 
 def test_baselines_of_other_budgets_or_silos_are_not_taken(tmp_path):
     write_runs(tmp_path, made_up(), made_up("local", epsilons=(1.0, 3.0, 5.0)))
-    assert "than alone" not in page_of(tmp_path).text
+    assert "of 2 methods" not in page_of(tmp_path).text
     write_runs(tmp_path, made_up("local", silos=silo_names(5)))
-    assert "than alone" not in page_of(tmp_path).text
+    assert "of 2 methods" not in page_of(tmp_path).text
     # Calibration ends at slightly other values: still the same budget.
-    write_runs(tmp_path, made_up("local", epsilons=(0.9999, 2.9998, 9.9995)))
-    assert "than alone" in page_of(tmp_path).text
+    write_runs(tmp_path, made_up("local", scale=1.25, epsilons=(0.9999, 2.9998, 9.9995)))
+    assert "of 2 methods" in page_of(tmp_path).text
 
 
 def test_baselines_of_other_data_are_not_taken(tmp_path):
@@ -80,8 +84,20 @@ def test_baselines_of_other_data_are_not_taken(tmp_path):
         made_up("local", options=options | {"heterogeneity": 0.01}),
     )
     page = page_of(tmp_path)
-    assert "than alone" not in page.text
+    assert "of 2 methods" not in page.text
     assert page.text.count("1 setting; 1 budget;") == 2  # nor do they share a table
+
+
+def test_silos_are_drawn_with_the_largest_gain_first(tmp_path):
+    alone = made_up("local")
+    scales = (1.2, 3.0, 1.5, 1.1, 2.0, 4.0)
+    for silo, scale in zip(alone.per_silo, scales, strict=True):
+        silo |= {"mean": scale * silo["mean"], "per_seed": [scale * v for v in silo["per_seed"]]}
+    write_runs(tmp_path, made_up(), alone)
+    rows = re.findall(r'class="name"[^>]*>([^<]+)<', report_page([tmp_path]))
+    names = [silo["silo"] for silo in alone.per_silo]
+    expected = [names[place] for place in (5, 1, 4, 2, 0, 3)]
+    assert [name for name in rows if name in names][: len(names)] == expected
 
 
 def test_of_several_baselines_the_best_is_taken_and_named(tmp_path):
@@ -98,6 +114,8 @@ def test_what_is_the_same_is_not_called_worse(tmp_path):
     write_runs(tmp_path, made_up(), made_up("local"))
     said = page_of(tmp_path).text
     assert "the same as local training" in said
+    assert "No method is better than MR-MTL: its test error of" in said
+    assert "Left behind" not in said
     assert "(worse)" not in said
     assert "perhaps by chance" not in said
 
@@ -236,7 +254,7 @@ def test_a_sweep_without_rows_is_refused(tmp_path):
 def test_a_thousand_silos(tmp_path):
     """Names have no room; everything is in a table that can be searched."""
     page = page_of(write_federation(tmp_path / "many", silos=silo_names(1000)))
-    assert "All 1,000 silos do better with MR-MTL than alone." in page.text
+    assert "MR-MTL is the best of 3 methods" in page.text
     assert sum("data-filter" in one for one in page.all("input")) >= 1
     assert "hospital 999" in page.text
     # It grows no faster than the silos: each pair of them is nowhere compared or drawn.

@@ -19,6 +19,8 @@ from silodp.report import report_page
 from silodp.results.model_export.card import read_card
 from silodp.results.result import MODELS_FILE, RESULT_FILE, read_models, read_result
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 HUGE = 10**400
 RESULT = json.loads(json.dumps(made_up().as_json()))
 SILOS = [silo["silo"] for silo in RESULT["per_silo"]]
@@ -308,7 +310,7 @@ def page_of_sweep(folder, *rows):
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        ({"metric": "auc"}, "metric is 'auc', not one of mse, mae, r2, "),
+        ({"metric": "rmsle"}, "metric is 'rmsle', not one of mse, mae, rmse, "),
         ({"metric": ""}, "metric is empty"),
         ({"epsilon": "0"}, "epsilon is 0, not a number above 0"),
         ({"epsilon": "-1"}, "epsilon is -1, not a number above 0"),

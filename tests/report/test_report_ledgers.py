@@ -6,7 +6,7 @@ from report_runs import made_up, write_runs
 
 import silodp
 from silodp.base.errors import SilodpError
-from silodp.privacy.ledger.account import remaining
+from silodp.privacy.ledger.standing import remaining
 from silodp.report import report_page
 from silodp.report.ledger_section import ledgers_section, read_ledgers
 

@@ -24,6 +24,8 @@ from silodp.base.progress_file import PROGRESS_FILE, ProgressFile, kept_progress
 from silodp.report.live import live_part, progress_in
 from silodp.report.server import HOST, MOST_AT_ONCE, ReportServer
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 
 def asked(server, path="", method="GET", **headers):
     """The answer to a request: its status, headers and text."""
@@ -42,7 +44,7 @@ def test_the_page_is_there_for_those_who_know_the_token(tmp_path):
         assert server.address == f"http://127.0.0.1:{server.server_port}/{server.token}/"
         status, headers, text = asked(server, f"/{server.token}/")
         assert status == 200
-        assert "silos do better with MR-MTL than alone" in text
+        assert "MR-MTL is the best of 3 methods" in text
         assert "Nothing is being trained here now" in text
         assert headers["Cache-Control"] == "no-store"
         assert headers["Referrer-Policy"] == "no-referrer"
@@ -437,7 +439,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
             port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/(.+)/", address).groups()
             connection = http.client.HTTPConnection(HOST, int(port), timeout=30)
             connection.request("GET", f"/{token}/")
-            assert "than alone" in connection.getresponse().read().decode()
+            assert "the best of 3 methods" in connection.getresponse().read().decode()
             connection.close()
         finally:
             child.send_signal(signal.SIGINT)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import zipfile
 from dataclasses import replace
 
@@ -31,7 +32,9 @@ from hypothesis import strategies as st
 from site_folders import make_coordinator, make_sites, proposal, run_in_one_process
 
 import silodp
+from silodp import SilodpError
 from silodp.base.arrays import arrays_content, read_arrays
+from silodp.base.text import folder_names
 from silodp.data import coins
 from silodp.data.preparation import Preparation, Scaling, preparation_of
 from silodp.data.registry import DataOptions, resolve
@@ -44,11 +47,12 @@ from silodp.results.model_export.files import (
     CARD_FILE,
     MODEL_FILE,
     READABLE_CARD_FILE,
-    folder_of,
     handover_files,
 )
 from silodp.sites.agreed_schema import table_options
 from silodp.sites.site_setup import site_models
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 # Single precision, added up in another order than in the compiled run.
 CLOSE = {"rel": 2e-5, "abs": 1e-7}
@@ -328,14 +332,14 @@ def test_a_model_of_ones_own_needs_itself(tmp_path):
     result = silodp.run(federation=federation, custom_model=own, keep_models=True, **RUN)
     result.write(tmp_path)
     with pytest.raises(silodp.SilodpError, match="a custom one"):
-        silodp.load_model(tmp_path / folder_of("silo 0"))
-    model = silodp.load_model(tmp_path / folder_of("silo 0"), custom_model=own)
+        silodp.load_model(tmp_path, silo="silo 0")
+    model = silodp.load_model(tmp_path, silo="silo 0", custom_model=own)
     test = federation.silos[0].test
     error = np.mean((model.predict(test.x).outputs - test.y) ** 2)
     assert error == pytest.approx(result.per_silo[0]["per_seed"][0], rel=1e-4)
     other = silodp.custom_model(lambda key: np.zeros(3, np.float32), apply, "regression")
     with pytest.raises(silodp.SilodpError, match="does not hold the model"):
-        silodp.load_model(tmp_path / folder_of("silo 0"), custom_model=other)
+        silodp.load_model(tmp_path, silo="silo 0", custom_model=other)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +433,8 @@ def test_overwriting_takes_old_models_away_and_nothing_else(tmp_path):
     (handed(tmp_path, "b") / "mine.txt").write_text("keep")
     trained(patients(silos=("a", "d")), tmp_path, overwrite=True)
     left = {p.name for p in (tmp_path / "run" / "models").iterdir()}
-    assert left == {folder_of(name).name for name in "abd"}
-    assert [p.name for p in handed(tmp_path, "b").iterdir()] == ["mine.txt"]
+    assert left == set("abd")
+    assert [p.name for p in (tmp_path / "run" / "models" / "b").iterdir()] == ["mine.txt"]
     frame = patients(silos=("a", "d"))
     frame.to_csv(tmp_path / "patients.csv", index=False)
     silodp.run(
@@ -438,7 +442,8 @@ def test_overwriting_takes_old_models_away_and_nothing_else(tmp_path):
         ignore=["ill", "grade"], out=tmp_path / "run", overwrite=True, **RUN,
     )  # fmt: skip
     left = list((tmp_path / "run" / "models").rglob("*"))
-    assert left == [handed(tmp_path, "b"), handed(tmp_path, "b") / "mine.txt"]
+    own = tmp_path / "run" / "models" / "b"
+    assert left == [own, own / "mine.txt"]
 
 
 # Files that are not what they were
@@ -504,7 +509,7 @@ def test_what_is_no_model_is_said_so(home, tmp_path):
     assert "holds no card.json" in refused(tmp_path)
     told = refused(home / "run")
     assert "folder of a run" in told
-    assert "there are 2" in told
+    assert "--silo 'north' or 'south'" in told
     assert "is not the card" in refused(home / "run" / "result.json")
     assert "is not valid JSON" in refused(home / "run" / "models.npz")
 
@@ -649,3 +654,47 @@ def test_results_without_models_have_no_cards():
     assert result.cards is None
     assert list(handover_files(result)) == []
     assert "cards" not in result.as_json()
+
+
+# --- the folder of a run, and whose model
+
+
+def test_folders_are_named_after_silos():
+    names = ["DL", "North Clinic", "Süd", "a/b", "a:b", "Ward", "ward", "..", "CON", "北京"]
+    folders = folder_names(names)
+    assert folders[:3] == ["DL", "North_Clinic", "Sud"]
+    assert len({folder.casefold() for folder in folders}) == len(names)
+    for folder in folders:
+        assert re.fullmatch(r"[A-Za-z0-9][\w.-]*", folder)
+        assert folder.casefold() != "con"
+
+
+def test_a_silo_is_named_beside_the_run(home, cli, tmp_path):
+    run = handed(home, "north").parent.parent
+    new = tmp_path / "new.csv"
+    patients(silos=("north",)).drop(columns="site").to_csv(new, index=False)
+    done = cli("predict", run, new, "--silo", "north")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == cli("predict", handed(home, "north"), new).stdout
+    for more, words in (
+        ((), "say whose model: --silo 'north' or 'south'"),
+        (("--silo", "noth"), "silo 'noth' has no model here: --silo 'north' or 'south'"),
+    ):
+        refused = cli("predict", run, new, *more)
+        assert refused.exit_code == 2
+        assert words in " ".join(refused.stderr.split())
+    with pytest.raises(SilodpError, match="is the card of silo 'north', not of 'south'"):
+        silodp.load_model(handed(home, "north"), silo="south")
+
+
+def test_predictions_beside_the_rows_of_a_table(home, cli, tmp_path):
+    frame = patients(silos=("north",)).drop(columns="site")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    alone = cli("predict", handed(home, "north"), tmp_path / "new.csv").stdout
+    beside = cli("predict", handed(home, "north"), tmp_path / "new.csv", "--append").stdout
+    own, both = (pd.read_csv(io.StringIO(text)) for text in (alone, beside))
+    assert list(both.columns)[: len(frame.columns)] == list(frame.columns)
+    assert both.iloc[:, len(frame.columns) :].equals(own.drop(columns="row"))
+    for column in frame.columns:  # what was in the file, letter by letter
+        text = pd.read_csv(tmp_path / "new.csv", dtype=str)[column]
+        assert pd.read_csv(io.StringIO(beside), dtype=str)[column].equals(text)

@@ -23,6 +23,8 @@ from silodp.results.learned import (
     summed_up,
 )
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 ONE_LINE = "\x1b[31m[bold]red$"
 STRANGE = f"{ONE_LINE}\nline"
 

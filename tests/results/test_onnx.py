@@ -15,6 +15,8 @@ from silodp.results.model_export.onnx_file import onnx_content
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 
 def run(content, features):
     """The graph's results by name, from another program's hands."""

@@ -99,7 +99,37 @@ def test_results_of_a_sweep_are_one_table():
 @pytest.fixture(scope="module")
 def trained():
     frame = patients(silos=("no_rth|", "<b>south"))
-    return silodp.fit(frame, silo="site", target="ill", ignore=["score", "grade"], **RUN)
+    return silodp.fit(
+        frame,
+        silo="site",
+        target="ill",
+        ignore=["score", "grade"],
+        purpose="bed|planning",
+        metrics="accuracy,brier",
+        **RUN,
+    )
+
+
+def test_all_that_was_measured_is_in_the_frame(trained):
+    frame = trained.to_frame()
+    for entry in trained.metrics:
+        for silo in entry["per_silo"]:
+            row = frame.loc[silo["silo"]]
+            assert row[entry["metric"]] == pytest.approx(silo["mean"], rel=1e-5)
+            assert row[f"{entry['metric']}_no_skill"] == pytest.approx(silo["no_skill"])
+    assert {"accuracy", "brier"} < set(frame.columns)
+
+
+def test_what_is_kept_back_beside_a_noisy_metric_is_not_in_the_frame():
+    result = silodp.run(
+        federation=small("binary"),
+        method="fedavg",
+        epsilon=3,
+        rounds=2,
+        metric_share=0.2,
+        metrics="accuracy,auc",
+    )
+    assert "auc" not in result.to_frame().columns
 
 
 def test_the_card_for_people_says_what_the_other_says(trained):
@@ -114,6 +144,8 @@ def test_the_card_for_people_says_what_the_other_says(trained):
     for reason in card["privacy"]["unproven"]:
         assert f"- Not proven: {escaped(reason)}" in text
     assert f"{card['test']['records']} test records" in text
+    assert f"no skill: {100 * card['test']['no_skill']:.3g}" in text
+    assert "What it is for, in the words of the run: bed\\|planning" in text
     assert "not proven" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(card["preparation"]["columns"])

@@ -8,6 +8,8 @@ import silodp
 from silodp.base.errors import SilodpError
 from silodp.runs.baselines import baselines_of, seen_together
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 ASKED = {"data": "synthetic", "silos": 3, "rounds": 2, "epsilon": 2.0, "method": "mrmtl"}
 
 
@@ -18,9 +20,9 @@ def trained(monkeypatch):
 
     methods, real = [], runs._trained
 
-    def noted(*args):
+    def noted(*args, **more):
         methods.append(args[-1].get("method"))
-        return real(*args)
+        return real(*args, **more)
 
     monkeypatch.setattr(runs, "_trained", noted)
     return methods

@@ -19,11 +19,14 @@ from silodp.base.progress import Reporter
 from silodp.engines import checkpoint, debug, execution, simulation
 from silodp.privacy.accounting.events import from_json
 from silodp.privacy.ledger import charging, lifetime
-from silodp.privacy.ledger.account import Allowance, account_of, remaining
+from silodp.privacy.ledger.account import Allowance, account_of
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import backup, ledger_paths, read_path
 from silodp.privacy.session import RunSession
 from silodp.runs import training_run
 from silodp.runs.accounts import BLOCKS, ledgers_of
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 # Charges are the same for each method of one pass: the one that compiles soonest will do.
 RUN = ["run", "--method", "local", "--silos", "2", "--rounds", "6", "--epsilon", "2"]
@@ -80,7 +83,7 @@ def test_refused_before_any_record_is_read(cli, sentence, tmp_path):
     schema.write_text("[bounds]\nx = [0, 7]\n[target]\nrange = [0, 5]")
     given = ["--data", table, "--silo-column", "site", "--target", "y", "--schema", schema]
     given += ["--task", "regression", "--epsilon", "2", "--delta", "1e-4", "--rounds", "5"]
-    given += ["--batch-size", "16", "--ledger", tmp_path / "ledger"]
+    given += ["--batch-size", "16", "--method", "local", "--ledger", tmp_path / "ledger"]
     assert cli("run", *given, "--quiet").exit_code == 0
     # The table is now one that cannot be read: nobody notices, because nobody reads it.
     table.write_bytes(b"\xff\xfe\x00 not a table")
@@ -466,7 +469,7 @@ def test_two_runs_at_once_against_a_budget_for_one(tmp_path):
 
 # Enough rounds that a kill lands anywhere: importing, planning, charging, training, writing; and
 # checkpoints often enough that there is something to go on from.
-ROUNDS = 2000
+ROUNDS = 1000
 LONG = [*RUN[:5], "--rounds", str(ROUNDS), "--epsilon", "1", "--lifetime-epsilon", "2.4"]
 OFTEN = """
 from silodp.engines import execution
@@ -561,7 +564,7 @@ def many_kills(cli, folder, times, seed):
         place = folder / str(number // 3)  # a few runs against each ledger
         place.mkdir(exist_ok=True)
         # The first as soon as there is a checkpoint, so that one goes on.
-        out = kill_and_check(place, number, rng.uniform(1.0, 9.0) if number else None)
+        out = kill_and_check(place, number, rng.uniform(1.0, 6.0) if number else None)
         outcomes.append(go_on_or_be_refused(cli, place, out))
         close_what_was_left(cli, place)
     return outcomes
@@ -704,7 +707,8 @@ def test_ledgers_of_others_in_the_folder_do_not_matter(cli, tmp_path):
     schema.write_text("[bounds]\nx = [0, 7]\n[target]\nrange = [0, 5]")
     given = ["--data", table, "--silo-column", "site", "--target", "y", "--schema", schema]
     given += ["--task", "regression", "--epsilon", "2", "--delta", "1e-4", "--rounds", "5"]
-    done = cli("run", *given, "--batch-size", "16", "--ledger", tmp_path, "--quiet")
+    given += ["--batch-size", "16", "--method", "local"]
+    done = cli("run", *given, "--ledger", tmp_path, "--quiet")
     assert done.exit_code == 0, done.stderr
 
 

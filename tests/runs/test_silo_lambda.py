@@ -12,6 +12,8 @@ import silodp
 from silodp.base.progress import Reporter
 from silodp.cli.run import describe
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 OPTIONS = {"method": "meanpull", "rounds": 3, "batch_size": 16, "lr": 0.1, "epsilon": 4}
 ENDS = {"silo 0": math.inf, "silo 1": 0, "silo 2": math.inf}
 SMALL = ("--data", "synthetic", "--silos", "2", "--rounds", "2", "--epsilon", "3")

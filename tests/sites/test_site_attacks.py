@@ -24,7 +24,7 @@ from silodp.sites.protocol import Reply, Request
 from silodp.sites.refusals import CHANGED, CLOSED, LOST
 from silodp.sites.worker import INTERNAL, SiteWorker
 
-MEASURED = proposal(method="ebmtl", rounds=2, metric_share=0.2)
+MEASURED = proposal(method="mrmtl", rounds=2, metric_share=0.2)
 
 
 @pytest.fixture
@@ -277,13 +277,25 @@ def test_deep_and_long_proposals_are_refused(tmp_path, site):
 
 # What a site may do to the others
 
-FEDERATED = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
+FEDERATED = proposal(method="mrmtl", rounds=5, rules={"quorum": 2})
+# Its messages end with four numbers on their noise.
+NOISY = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
 
 
 @pytest.fixture
 def coordinator(tmp_path):
     """Asks for the first round; sites are played by `message`."""
-    coordinator = Coordinator(make_coordinator(tmp_path / "fed", FEDERATED), FEDERATED.job())
+    return joined(tmp_path, FEDERATED)
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """A coordinator that is told of noise."""
+    return joined(tmp_path, NOISY)
+
+
+def joined(folder, agreed):
+    coordinator = Coordinator(make_coordinator(folder / "fed", agreed), agreed.job())
     coordinator.receive({site: Reply("ok") for site in SITES})
     return coordinator
 
@@ -291,9 +303,11 @@ def coordinator(tmp_path):
 def message(coordinator, place=0, noise=(0.01, 0.05, 0.01, 1.0)):
     """What an honest site might send."""
     random = np.random.default_rng([place, coordinator.round])
-    leaves = jax.tree.leaves(coordinator._message_like)[: -len(noise)]
+    states_noise = coordinator.proposal.training["method"] == NOISY.training["method"]
+    told = [np.asarray(value, np.float32) for value in noise if states_noise]
+    leaves = jax.tree.leaves(coordinator._message_like)
+    leaves = leaves[: len(leaves) - len(told)]
     update = [random.normal(0, 0.1, leaf.shape).astype(leaf.dtype) for leaf in leaves]
-    told = [np.asarray(value, np.float32) for value in noise]
     return Reply("ok", about={"round": coordinator.round}, arrays=[*update, *told])
 
 
@@ -334,7 +348,8 @@ def test_a_metric_is_a_number(coordinator, metric):
 
 
 @pytest.mark.parametrize("noise", [(0, 0, 0, 3e38), (3e38, 3e38, 0, 1), (1e-30, 3e38, 3e38, 3e38)])
-def test_a_lie_about_noise_does_not_stop_the_others(coordinator, noise):
+def test_a_lie_about_noise_does_not_stop_the_others(noisy, noise):
+    coordinator = noisy
     for _ in range(coordinator.rounds):
         lie = message(coordinator, 1, noise)
         coordinator.receive(replies(coordinator, south=lie))
@@ -347,9 +362,9 @@ def test_a_lie_about_noise_does_not_stop_the_others(coordinator, noise):
     )
 
 
-def test_whoever_spoils_what_is_merged_is_dropped(coordinator):
+def test_whoever_spoils_what_is_merged_is_dropped(noisy):
     """Also where no check knows why."""
-    merge = coordinator._merge
+    coordinator, merge = noisy, noisy._merge
 
     def spoiled(server, sent, weights):
         merged = merge(server, sent, weights)
@@ -364,7 +379,7 @@ def test_whoever_spoils_what_is_merged_is_dropped(coordinator):
     coordinator._merge = lambda *given: jax.tree.map(lambda a: a * np.nan, merge(*given))
     with pytest.raises(SilodpError, match="agree on a smaller lr"):
         coordinator.receive(replies(coordinator))
-    assert Coordinator(coordinator._folder.parent.parent, FEDERATED.job()).round == 1
+    assert Coordinator(coordinator._folder.parent.parent, NOISY.job()).round == 1
 
 
 def test_a_round_that_is_asked_for_again_may_be_answered_in_the_same_words(coordinator):

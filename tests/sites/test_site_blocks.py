@@ -22,8 +22,9 @@ import pytest
 from site_folders import at_work, make_coordinator, make_sites, proposal, site_text
 from site_requests import first_request
 
-from silodp.privacy.ledger.account import account_of, remaining
+from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.charging import close_all
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.report.write import write_report
 from silodp.results.result import read_result

@@ -26,7 +26,9 @@ from silodp.sites.coordinator import STATE, STATE_FILE, Coordinator, QuorumError
 from silodp.sites.flare import submission
 from silodp.sites.protocol import Reply
 
-AGREED = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
+AGREED = proposal(method="mrmtl", rounds=5, rules={"quorum": 2})
+# Its messages state their noise, too.
+NOISY = proposal(method="ebmtl", rounds=5, rules={"quorum": 2})
 
 
 @pytest.fixture
@@ -56,7 +58,6 @@ def arrays_changed(change):
         (arrays_changed(lambda a: a[None]), "shape"),
         (arrays_changed(lambda a: a.astype(np.float64)), "float64"),
         (arrays_changed(lambda a: a * np.float32(1e9)), "norm"),
-        (arrays_changed(lambda a: -np.abs(a)), "negative"),
         (lambda request, reply: replace(reply, arrays=[]), "0 arrays"),
         (lambda request, reply: replace(reply, about={"round": 0}), "another round"),
         (lambda request, reply: Reply("refused", "no\x1b[31m more\n\n"), "refused: no"),
@@ -73,6 +74,14 @@ def test_a_hostile_site_does_not_stop_the_others(places, what, words, caplog):
     assert coordinator.status["north"] == coordinator.status["east"] == "finished"
     models = models_of({site: folders[site] for site in ("north", "east")}, AGREED)
     assert all(np.isfinite(a).all() for own in models.values() for a in own.values())
+
+
+def test_negative_noise_does_not_stop_the_others(tmp_path):
+    fed, folders = make_coordinator(tmp_path / "fed", NOISY), make_sites(tmp_path, NOISY)
+    change = only("south", "train", arrays_changed(lambda a: -np.abs(a)))
+    coordinator = run_in_one_process(fed, folders, NOISY, change=change)
+    assert "negative" in coordinator.status["south"]
+    assert coordinator.status["north"] == coordinator.status["east"] == "finished"
 
 
 def test_a_replayed_message_is_dropped(places):
@@ -111,7 +120,7 @@ def test_below_the_quorum_nothing_is_merged(places):
 
 def test_an_interrupted_job_goes_on_as_if_nothing_had_happened(tmp_path):
     """With the same keys, so that both can be compared."""
-    agreed = proposal(method="ebmtl", rounds=5)
+    agreed = proposal(method="ditto", rounds=5)  # whose sites keep two models
     models = []
     for name, stops in (("whole", ()), ("parts", (0, 2, 2, 4))):
         folders = make_sites(tmp_path / name, agreed, keys="test")

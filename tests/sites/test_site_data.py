@@ -16,9 +16,14 @@ import pytest
 
 from silodp.base.errors import SilodpError
 from silodp.data.federation import ExpectedCounts
+from silodp.data.tables import dialect
+from silodp.data.tables.dialect import PLAIN, Dialect
+from silodp.privacy.policy import Policy
+from silodp.sites import site_data
 from silodp.sites.agreed_schema import agreed_schema, example
 from silodp.sites.findings import findings_of_parts, look_at
 from silodp.sites.site_data import DataAtSite, data_at_site, load_records
+from silodp.sites.site_files import read_site, write_site
 
 SCHEMA = agreed_schema(
     "here",
@@ -410,7 +415,7 @@ def test_what_odd_values_count_as(tmp_path):
 
 
 def test_torn_rows_of_a_csv_file(tmp_path):
-    source = csv(tmp_path, rows())
+    source = replace(csv(tmp_path, rows()), dialect=PLAIN)
     whole = load(source)
     text = (tmp_path / "records.csv").read_text().splitlines()
     odd = ["a,b,c,d,e,f,g,h,i", "short", "", '"a, quoted",no,x,1,True,20,"who ""?"""']
@@ -749,3 +754,78 @@ def test_what_a_file_may_not_say(words, table):
     with pytest.raises(SilodpError, match=f"^here: .*{words}") as error:
         data_at_site("here", Path("x"), table)
     assert "secret" not in str(error.value)
+
+
+# --- how a file is written: fixed by a person, and never found while a site answers
+
+GERMAN = Dialect(delimiter=";", decimal=",")
+DATED = agreed_schema(
+    "here",
+    {
+        **{"target": "ill", "task": "binary", "classes": ["no", "yes"]},
+        "bounds": {"age": [0, 120], "day": [0, 100]},
+        "dates": {"day": {"origin": "2020-01-01", "format": "%d.%m.%Y"}},
+        "words": {"age": {"90+": 90, "unknown": "missing"}},
+        "missing": {"age": {"value": 50, "indicator": True}, "day": "drop"},
+    },
+)
+
+
+@pytest.fixture
+def german(tmp_path):
+    """A site's table as German Excel writes it."""
+    rows = [f"{20 + row},5;{1 + row % 28}.1.2020;{'no' if row % 3 else 'yes'}" for row in range(40)]
+    rows += ["90+;1.2.2020;no", "unknown;2.2.2020;no", "30;someday;no"]
+    (tmp_path / "records.csv").write_text("\n".join(["age;day;ill", *rows]))
+    return tmp_path
+
+
+def test_a_person_fixes_how_a_file_is_written(german):
+    undeclared = DataAtSite(folder=german, path=Path("records.csv"))
+    with pytest.raises(SilodpError, match=r'delimiter = ";", decimal = ","'):
+        look_at("north", undeclared, DATED)
+    looked = look_at("north", replace(undeclared, dialect=GERMAN), DATED)
+    assert (looked.rows, looked.usable) == (43, 42)
+    assert [(one.column, one.rows, one.counts_as) for one in looked.findings] == [
+        ("age", 1, "50"),
+        ("day", 1, "the row is left out"),
+    ]
+
+
+def test_a_site_never_finds_it_while_it_answers(german, monkeypatch):
+    def not_now(path):
+        raise AssertionError("a site answers, and looks at all records to read one")
+
+    monkeypatch.setattr(site_data, "sniffed", not_now)
+    monkeypatch.setattr(dialect, "sniffed", not_now)
+    source = DataAtSite(folder=german, path=Path("records.csv"), dialect=GERMAN)
+    federation = load_records("north", source, DATED, seed=0, test_fraction=0.3)
+    assert federation.feature_names == ("age", "age is missing", "day")
+    x = np.concatenate([federation.silos[0].train.x, federation.silos[0].test.x])
+    assert len(x) == 42
+    assert x[:, 1].sum() == 1
+    assert x[x[:, 1] == 1, 0] == pytest.approx(50 / 120 * 2 - 1)
+    # Without a dialect it is the plain one: no column of that name, and no other way is tried.
+    with pytest.raises(SilodpError, match="has no column 'age'"):
+        load_records("north", replace(source, dialect=None), DATED, seed=0, test_fraction=0.3)
+
+
+def test_the_dialect_stands_in_the_sites_own_file(tmp_path):
+    where = "site.toml"
+    data = data_at_site(where, tmp_path, {"path": "a.csv", "delimiter": ";", "decimal": ","})
+    assert data.dialect == GERMAN
+    assert data_at_site(where, tmp_path, {"path": "a.csv"}).dialect is None
+    written = write_site(tmp_path, "north", data, Policy(epsilon=1, delta=1e-5, silo="north"))
+    assert 'delimiter = ";"' in written.read_text()
+    assert read_site(tmp_path).data.dialect == GERMAN
+    with pytest.raises(SilodpError, match="delimiter is ' '"):
+        data_at_site(where, tmp_path, {"path": "a.csv", "delimiter": " "})
+    with pytest.raises(SilodpError, match="decimal is given, but no path"):
+        data_at_site(where, tmp_path, {"url": "sqlite://", "query": "q", "decimal": ","})
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.dta", "a.sav"])
+def test_files_that_one_record_could_make_unreadable(tmp_path, name):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(SilodpError, match="whatever one record holds: save the table as CSV"):
+        load_records("north", DataAtSite(tmp_path, Path(name)), DATED, seed=0, test_fraction=0.3)

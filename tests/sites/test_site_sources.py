@@ -13,8 +13,9 @@ from site_processes import fed_text
 from site_requests import first_request
 
 from silodp.base.errors import SilodpError
-from silodp.privacy.ledger.account import account_of, remaining
+from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.charging import allow
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import ledger_paths, read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.result import read_result

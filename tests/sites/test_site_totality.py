@@ -31,6 +31,7 @@ from site_requests import asked, first_request, kinds
 
 from silodp.data.federation import Records
 from silodp.data.tables.by_value import LARGEST, MISSING, UNLISTED, name_of, number_of, place_of
+from silodp.data.tables.dialect import Dialect
 from silodp.data.tables.table import table_of_frames
 from silodp.data.tables.values import frame_of
 from silodp.results.result import read_result
@@ -57,6 +58,11 @@ SCHEMAS = [
         {**PLAIN, **RULES, "drop_missing": True, "subject_column": "who"},
         {**PLAIN, "subject_column": "who", "task": "multiclass", "classes": ["no", 1, "c"]},
         {
+            **{**PLAIN, "missing": {"age": {"value": 7, "indicator": True}, "ward": "drop"}},
+            **{"words": {"age": {"a": 90, "no": "missing", "NA": 3}}},
+            **{"dates": {"tiny": {"origin": "2015-01-01", "format": "%d.%m.%Y"}}},
+        },
+        {
             **{key: value for key, value in PLAIN.items() if key != "classes"},
             **{"task": "regression", "range": [-1e30, 1e30]},
         },
@@ -64,7 +70,10 @@ SCHEMAS = [
 ]
 
 texts = st.text(max_size=6) | st.sampled_from(
-    ["a", " 1.0 ", "TRUE", "0", "no", "nan", "NA", "inf", "-Infinity", "1e999", "1_0", "\x00", "٣"]
+    [
+        *("a", " 1.0 ", "TRUE", "0", "no", "nan", "NA", "inf", "-Infinity", "1e999", "1_0", "\x00"),
+        *("٣", "31.12.2020", "31.12.٢٠٢٠", "0001-01-01T00:00:00+23:59", "9999-12-31", "1.1.99999"),
+    ]
 )
 values = st.one_of(
     st.none(),
@@ -147,17 +156,29 @@ cells = texts.filter(lambda text: '"' not in text and "\r" not in text) | st.sam
 )
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, cells)), max_size=4))
-@example([dict.fromkeys(COLUMNS, "no"), dict.fromkeys(COLUMNS, "0.30000000000000004")])
-def test_a_file_is_read_value_by_value(rows):
-    """pandas would guess a type for all: one odd value, and all numbers of a column are text."""
-    schema = SCHEMAS[-1]
+@settings(deadline=None, max_examples=90)
+@given(
+    st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, cells)), max_size=4),
+    st.sampled_from([None, Dialect(";", ",", "."), Dialect("\t", ".", "", "utf-16")]),
+)
+@example([dict.fromkeys(COLUMNS, "no"), dict.fromkeys(COLUMNS, "0.30000000000000004")], None)
+@example([dict.fromkeys(COLUMNS, "no"), dict.fromkeys(COLUMNS, "1;5,5")], None)
+def test_a_file_is_read_value_by_value(rows, dialect):
+    """pandas would guess a type for all: one odd value, and all numbers of a column are text.
+
+    Nor is it found from the rows how the file is written.
+    """
+    schema, form = SCHEMAS[-1], dialect or Dialect()
     with tempfile.TemporaryDirectory() as folder:
-        source = DataAtSite(folder=Path(folder), path=Path("records.csv"))
+        source = DataAtSite(folder=Path(folder), path=Path("records.csv"), dialect=dialect)
 
         def all_of(some):
-            frame(some).to_csv(Path(folder) / "records.csv", index=False)
+            frame(some).to_csv(
+                Path(folder) / "records.csv",
+                index=False,
+                sep=form.delimiter,
+                encoding=form.encoding,
+            )
             federation = load_records("north", source, schema, seed=0, test_fraction=0.3)
             (silo,) = federation.silos
             return Counter(as_rows(silo.train) + as_rows(silo.test))

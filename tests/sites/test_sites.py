@@ -31,7 +31,7 @@ def test_both_engines_give_the_same_models_with_the_same_keys(tmp_path, method):
 
 
 def test_a_classifier_weighted_by_records(tmp_path):
-    agreed = proposal(task="binary", method="ebmtl", weights="records")
+    agreed = proposal(task="binary", method="mrmtl", weights="records")
     folders = make_sites(tmp_path, agreed, keys="test")
     run_in_one_process(make_coordinator(tmp_path / "fed", agreed), folders, agreed)
     same_models(folders, agreed, simulated(folders, agreed), tmp_path)

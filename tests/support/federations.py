@@ -39,7 +39,7 @@ def two_kinds():
 
 
 def images(sizes=(30, 41), side=10, channels=1, classes=3, subjects=False, pixels=(0.0, 1.0)):
-    """Of a few silos, in one byte a value."""
+    """A few silos with images, in one byte a value."""
     rng = np.random.default_rng(0)
 
     def records(n, subject=None):

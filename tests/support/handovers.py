@@ -10,7 +10,7 @@ import pandas as pd
 import silodp
 from silodp.data.split import train_test_split
 from silodp.data.tables.files import in_order
-from silodp.results.model_export.files import folder_of
+from silodp.results.model_export.card import read_card
 
 AGE, WARD = 'the "age",\nin years', "ward; or 'unit'"
 NASTY = ("<script>alert(1)</script>", "../../x", "a\nb", "=cmd()")
@@ -75,7 +75,7 @@ def trained(frame, folder, target="score", declared=None, **options):
 
 def handed(folder, silo):
     """Where a run's hand-over to a silo is."""
-    return folder / "run" / folder_of(silo)
+    return read_card(folder / "run", silo).path.parent
 
 
 def own_test_rows(frame, silo, seed=0, test_fraction=0.2):
@@ -92,7 +92,4 @@ def loaded_from_memory(result, **more):
     """The models of a result, written and read."""
     with tempfile.TemporaryDirectory() as folder:
         result.write(Path(folder))
-        return [
-            silodp.load_model(Path(folder) / folder_of(silo["silo"]), **more)
-            for silo in result.per_silo
-        ]
+        return [silodp.load_model(folder, silo=silo["silo"], **more) for silo in result.per_silo]

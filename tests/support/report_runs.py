@@ -1,10 +1,13 @@
 """Results that look like those of runs, without training: for tests of reports."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from silodp.data.tasks import get_task
+from silodp.models.metrics import get_metric
 from silodp.results.result import Result, summary
 
 EVIL = (
@@ -75,6 +78,46 @@ def made_up(
         "seconds": {"total": 1.5},
     }
     return Result(**(given | more))
+
+
+def with_no_skill(result: Result, ratio: float, low: float | None = None) -> Result:
+    """The result with its metric beside no skill, which is so many times the value of each seed.
+
+    `low` is the lower end of the gain; else it is clear if the gain is above 0.
+    """
+    metric = get_metric(result.metric)
+    values = np.array(result.test["per_seed"])
+    none = ratio * values
+    gain = float(metric.gains(values, none).mean())
+    low = gain / 2 if low is None else low
+    about = {"mean": gain, "low": low, "high": gain + abs(gain)}
+    (task,) = metric.tasks[:1]
+    entry = {
+        "metric": result.metric,
+        "release": "exact",
+        "share": None,
+        "test": {**result.test, "interval": [0.9 * result.mean, 1.1 * result.mean]},
+        "no_skill": {**summary(none), "gain": about},
+        "private": {"share": 0.1, "noise": 0.5, "test_records": 20, "useful": False},
+        "per_silo": [
+            {
+                "silo": silo["silo"],
+                "mean": silo["mean"],
+                "std": silo["std"],
+                "interval": [0.5 * silo["mean"], 1.5 * silo["mean"]],
+                "no_skill": ratio * silo["mean"],
+            }
+            for silo in result.per_silo
+        ],
+    }
+    problem = {
+        "task": task,
+        "target": "outcome",
+        "unit": 1.0,
+        "classes": ["no", "yes"] if get_task(task).of_classes else [],
+        "columns": ["age", "sex"],
+    }
+    return replace(result, metrics=[entry], problem=problem)
 
 
 def write_runs(folder: Path, *results: Result) -> Path:

@@ -13,6 +13,8 @@ from silodp.results.result import versions
 from silodp.sweeps import read_table, run_sweep, sweep_of
 from silodp.sweeps.known import known_runs
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 SMALL = {"data": "synthetic", "silos": 3, "rounds": 4, "seeds": 2, "epsilon": 2, "lr": 0.1}
 # `clusters` is of IFCA alone: whole numbers in a column with empty cells.
 FULL = SMALL | {

@@ -18,6 +18,8 @@ from silodp.runs.prepare import prepare
 from silodp.runs.requests import requests_of
 from silodp.runs.run import job_of
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 FEDERATION = small(sizes=(40, 70, 55))
 LR, ROUNDS = 0.1, 5
 

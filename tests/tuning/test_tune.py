@@ -32,6 +32,8 @@ from silodp.privacy.tuning import Tuning
 from silodp.tuning.search import are_finite, best_tries, settings_of, trials_of, tries_of
 from silodp.tuning.set_apart import set_apart
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 TUNING = Tuning(Trials(4, 0.0), (("lam", (0.1, 1.0, 10.0)),), "noisy", 2.0, pivot=True)
 FEDERATION = small(sizes=(40, 70, 55))
 OPTIONS = {"epsilon": 3.0, "delta": 1e-3, "rounds": 3, "batch_size": 16, "lr": 0.1}

@@ -51,7 +51,7 @@ def silos_of_data(
     request: RunRequest, data: Data | None, parameters: int | None, reporter: Reporter
 ) -> Advised:
     """The silos of a data set; only the number of their records is used."""
-    federations, defaults = load(replace(request, seeds=1), data, reporter)
+    federations, defaults, _ = load(replace(request, seeds=1), data, reporter)
     federation = federations[0]
     options = resolve(request, defaults, None, federation.task)
     policies = policies_of(options, federation.names, federation.by_subject, federation.left_out)

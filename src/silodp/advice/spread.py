@@ -185,6 +185,11 @@ def _releases(
 def _public_labels(federation: Federation) -> PublicKnowledge:
     """The public bound of the labels; refuses data that declare none."""
     task = get_task(federation.task)
+    if not task.label_means:
+        raise SilodpError(
+            f"--estimate-epsilon: means of labels say nothing of how far silos differ in a "
+            f"{task.name} task: give --sigma and --tau."
+        )
     if task.public not in federation.declared:
         raise SilodpError(
             f"--estimate-epsilon: noise needs a public {task.public}, and these data declare none: "

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
+import jax
 import numpy as np
 
 from silodp.auditing.bounds import (
@@ -351,7 +352,7 @@ def _usual_trials(prepared: Prepared, job: Job) -> int:
 def _units(job: Job, records: Records) -> tuple[Any, Any]:
     """Records as rows that the model is trained on, prepared for it."""
     rows: tuple[Any, Any] = blocks_of(records) if job.subjects else (records.x, records.y)
-    return job.unit_model.prepare(rows[0]), rows[1]
+    return jax.jit(job.unit_model.prepare)(rows[0]), rows[1]
 
 
 def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepared, int]:

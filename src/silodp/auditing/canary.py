@@ -7,7 +7,7 @@ not.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class Canary(NamedTuple):
     """
 
     x: np.ndarray
-    y: float
-    opposite: float
+    y: Any
+    opposite: Any
     starts: np.ndarray | None = None
 
 
@@ -85,9 +85,10 @@ def make_worlds(
     # As many records as anybody has: the canary counts once nevertheless.
     times = 1 if silo.train.subject is None else int(np.bincount(silo.train.subject).max())
 
-    def unit(y: float) -> Records:
+    def unit(y: Any) -> Records:
         subject = None if others.subject is None else np.zeros(times, np.int32)
-        y_of_each = np.full(times, y, others.y.dtype)
+        label = np.asarray(y, others.y.dtype)
+        y_of_each = np.broadcast_to(label, (times, *label.shape)).copy()
         return Records(np.repeat(canary.x[None], times, 0), y_of_each, subject)
 
     def world(train: Records) -> Federation:
@@ -131,6 +132,11 @@ def _make_canary(
         # As long as declared bounds allow.
         x *= min(1.0, federation.feature_bound / np.abs(x).max())
     x = x.astype(np.float32)
+    task = get_task(federation.task)
+    if task.label_shape:
+        # No fit by least squares of such labels: the canary is what no other record is like.
+        extremes = task.extreme_labels(federation.num_classes)
+        return Canary(x, extremes[0], extremes[-1])
     labels, counts = np.unique(others.y, return_counts=True)
     rarest, usual = labels[np.argmin(counts)], labels[::-1][np.argmax(counts[::-1])]
     if not model.linear:

@@ -127,7 +127,8 @@ def _some(records: Records, few: int) -> Records:
     """The first few units, of two classes where there are classes."""
     unit_of = np.arange(len(records)) if records.subject is None else records.subject
     kept = np.arange(min(few - 1, records.units))
-    unlike = np.flatnonzero(records.y != records.y[np.isin(unit_of, kept)][0])
+    other = records.y != records.y[np.isin(unit_of, kept)][0]
+    unlike = np.flatnonzero(other.reshape(len(other), -1).any(axis=1))
     if len(unlike):
         kept = np.union1d(kept, unit_of[unlike[-1]])
     return records.take(np.flatnonzero(np.isin(unit_of, kept)))
@@ -159,7 +160,7 @@ def _canaries(federation: Federation, base: Records) -> list[Records]:
     return [
         Records(
             np.repeat(x[None], most, 0).astype(np.float32),
-            np.full(most, label, base.y.dtype),
+            np.broadcast_to(np.asarray(label, base.y.dtype), (most, *base.y.shape[1:])).copy(),
             None if base.subject is None else np.zeros(most, np.int32),
         )
         for x in xs

@@ -10,7 +10,6 @@ pass starts from, and lambda. With a linear model it may also choose where passe
 allows (a dishonest coordinator could): see STRATEGIES.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -116,7 +115,8 @@ def watched(entry: MethodEntry, adversary: Adversary) -> MethodEntry:
 
         def local(silo: Watched, broadcast, queries: Queries):
             listening = _Listening(queries, adversary, strategy, silo.round * passes)
-            own, message = method.local(silo.own, broadcast, listening)  # type: ignore[arg-type]
+            heard = queries._replace(train=listening.train)
+            own, message = method.local(silo.own, broadcast, heard)
             row = jnp.zeros(passes).at[: len(listening.readings)].set(jnp.stack(listening.readings))
             return Watched(own, silo.round + 1, silo.seen.at[silo.round].set(row)), message
 
@@ -135,8 +135,6 @@ class _Listening:
         self._queries, self._adversary = queries, adversary
         self._strategy, self._first = strategy, first
         self.readings: list[Array] = []
-        self.select: Callable[..., Array] = queries.select
-        self.noise = queries.noise
 
     def train(self, params: Params, towards: Params | None = None, strength=0.0) -> Params:
         adversary = self._adversary

@@ -3,9 +3,15 @@
 import hashlib
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 
 _LONGEST = 40
 _LONGEST_FILE = 80
+# Names that Windows keeps to itself, whatever their ending.
+_RESERVED = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)))
+)
 _PLAIN_NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
 
 
@@ -33,10 +39,33 @@ def own_file_name(name: str) -> str:
 
     Names may be any text, and file systems may ignore case: a hash tells them apart.
     """
-    ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    slug = re.sub(r"[^a-z0-9]+", "-", ascii_.lower())[:40].strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", _ascii(name).lower())[:40].strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{slug or 'silo'}-{digest}"
+
+
+def folder_names(names: Sequence[str]) -> list[str]:
+    """Names of folders for things of these names, as like them as every file system allows.
+
+    A hash tells those apart that would be one: file systems may ignore case, and keep some names
+    to themselves.
+    """
+    plain = [re.sub(r"[^\w.-]+", "_", _ascii(name)).strip("._-")[:_LONGEST] for name in names]
+    alike = Counter(folder.casefold() for folder in plain)
+    return [
+        folder
+        if folder and alike[folder.casefold()] == 1 and not _is_reserved(folder)
+        else own_file_name(name)
+        for name, folder in zip(names, plain, strict=True)
+    ]
+
+
+def _ascii(name: str) -> str:
+    return unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+
+
+def _is_reserved(folder: str) -> bool:
+    return folder.split(".")[0].casefold() in _RESERVED
 
 
 def in_cell(text: str) -> str:

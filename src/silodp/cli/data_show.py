@@ -1,6 +1,8 @@
 """`silodp data check` and `silodp data show`: what is in a data set, or in a user's own table."""
 
+import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,23 +15,25 @@ from rich.table import Table
 from silodp.base.errors import SilodpError
 from silodp.base.text import as_file_name, shown
 from silodp.cli import completion
-from silodp.cli.options import AsJson, takes_data_options
+from silodp.cli.options import AsJson, Overwrite, takes_checked_options, takes_data_options
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import DATA_SETS
-from silodp.config.options import RunRequest
+from silodp.config.options import DATA_OPTIONS, RunRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from silodp.config.data_options import DataOptions
     from silodp.data.federation import Federation, Records
+    from silodp.data.problems import Problems
     from silodp.data.source import DataSource, InPaper
 
 NameOrPath = Annotated[
     str,
     typer.Argument(
-        help="A data set's name, a CSV or Parquet file, or a folder of tables or of images.",
+        help="A data set's name, a table (CSV, Excel, Parquet, ...), or a folder of tables or "
+        "images.",
         autocompletion=completion.data_sets,
     ),
 ]
@@ -41,20 +45,104 @@ SHOWS_RECORDS = (
 )
 
 
-@takes_data_options
+@takes_checked_options
 def check(
-    given: dict[str, Any], name_or_path: NameOrPath, seed: Seed = 0, as_json: AsJson = False
+    given: dict[str, Any],
+    name_or_path: NameOrPath,
+    seed: Seed = 0,
+    write_schema: Annotated[
+        Path | None,
+        typer.Option(help="File for a proposed schema of your own table, to read and edit."),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Loads a data set as a run would, and shows what a run would see."""
-    from silodp.data.registry import resolve
+    """Makes every check of a plan and a run, and shows all problems, or what a run would see.
 
-    options = _options(given)
-    with _stage("loading data"):
-        federation = resolve(name_or_path, options).load(seed, options)
+    Exits with 2 if there is a problem. What --write-schema takes from the records is marked there:
+    epsilon does not cover it.
+    """
+    from silodp.base.progress import Reporter
+    from silodp.data.problems import Problems
+    from silodp.runs.prepare import check_all
+
+    if write_schema is not None:
+        _write_schema(name_or_path, given, write_schema, overwrite)
+        given = {**given, "schema": write_schema}
+    request = RunRequest(
+        **given, data=name_or_path, first_seed=seed, method="local", epsilon=math.inf
+    )
+    problems = Problems()
+    loaded = None
+    with problems.noted(), _stage("loading data"):
+        loaded = check_all(request, Reporter(), problems)
+    said = loaded.said if loaded is not None else ()
+    if len(problems):
+        _show_problems(problems, said, as_json)
+        if _wants_schema(name_or_path, given, as_json):
+            _write_schema(name_or_path, given, Path("schema.toml"), False)
+        raise typer.Exit(2)
+    assert loaded is not None
     if as_json:
-        print_json(describe(federation))
-    else:
-        _print_federation(answers(), federation)
+        print_json({**describe(loaded.federations[0]), "read": list(said), "problems": []})
+        return
+    for sentence in said:
+        answers(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    _print_federation(answers(), loaded.federations[0])
+
+
+def _show_problems(problems: "Problems", said: tuple[str, ...], as_json: bool) -> None:
+    rows = problems.rows()
+    if as_json:
+        print_json({"problems": rows, "read": list(said)})
+        return
+    if len(rows) == 1 and not rows[0]["silo"] and not rows[0]["column"]:
+        raise problems.faults[0]  # no table for one sentence
+    for sentence in said:
+        answers(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    table = Table("silo", "column", "problem", "rows", "remedy", show_lines=True)
+    for row in rows:
+        count = "" if row["rows"] is None else str(row["rows"])
+        cells = (row["silo"], row["column"], row["what"], count, row["remedy"])
+        table.add_row(*(safe(cell) for cell in cells))
+    answers().print(table)
+    silos = {row["silo"] for row in rows} - {""}
+    of = f" in {len(silos)} silo{'s' * (len(silos) != 1)}" if silos else ""
+    answers(soft_wrap=True).print(
+        f"{len(rows)} problem{'s' * (len(rows) != 1)}{of}. The table shows values of records: it "
+        "is for those who may see them."
+    )
+
+
+def _wants_schema(name_or_path: str, given: dict[str, Any], as_json: bool) -> bool:
+    """Offers a schema to a person at a terminal who has none yet."""
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    if not interactive or name_or_path in DATA_SETS or "schema" in given or "target" not in given:
+        return False
+    if Path("schema.toml").exists():
+        return False
+    return typer.confirm("Write a proposed schema to schema.toml, to read and edit?")
+
+
+def _write_schema(name_or_path: str, given: dict[str, Any], out: Path, overwrite: bool) -> None:
+    from silodp.base.files import write_file
+    from silodp.data.tables.propose import proposed_schema
+
+    path = Path(name_or_path).expanduser()
+    if name_or_path in DATA_SETS or not path.exists():
+        raise SilodpError(
+            f"--write-schema is for your own table, and {name_or_path!r} is none: give its path."
+        )
+    if out.exists() and not overwrite:
+        raise SilodpError(f"{out} is there already: choose another file, or give --overwrite.")
+    with _stage("reading"):
+        own = {name: value for name, value in given.items() if name in DATA_OPTIONS}
+        text = proposed_schema(path, _options(own))
+    write_file(out, text)
+    notes(soft_wrap=True).print(
+        f"Written to {safe(str(out))}: read it, and replace what is marked as taken from the "
+        "records by what is public."
+    )
 
 
 @takes_data_options
@@ -249,7 +337,7 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
     if not get_task(federation.task).of_classes:
         if not len(records):
             return {}
-        y = records.y.astype(np.float64)
+        y = get_task(federation.task).numbers(records.y).astype(np.float64)
         return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
     labels, counts = np.unique(records.y, return_counts=True)
     return {
@@ -259,8 +347,12 @@ def _label_summary(federation: "Federation", records: "Records") -> dict[str, fl
 
 
 def _print_federation(console: "Console", federation: "Federation") -> None:
+    from silodp.data.tasks import get_task
+
     shape = " x ".join(map(str, federation.input_shape))
-    classes = f" with {federation.num_classes} classes" if federation.num_classes else ""
+    task = get_task(federation.task)
+    several = task.count_classes(federation.num_classes) if federation.num_classes else 0
+    classes = f" with {several} classes" if several else ""
     console.print(
         f"{safe(federation.name)}: {len(federation.silos)} silos, "
         f"{federation.task}{classes}, {shape} features, {federation.train_counts.sum()} training "

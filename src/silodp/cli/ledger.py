@@ -29,7 +29,7 @@ from silodp.privacy.ledger.storage import (
 from silodp.privacy.ledger.words import in_words, standing_notes
 
 if TYPE_CHECKING:
-    from silodp.privacy.ledger.account import Cost
+    from silodp.privacy.ledger.costs import Cost
     from silodp.privacy.ledger.lifetime import Lifetime
     from silodp.privacy.policy import Policy
 
@@ -159,7 +159,7 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     charged, however runs were chosen. The delta of a lifetime is in brackets. One more run is a run
     like the last: its share, and how many such runs fit.
     """
-    from silodp.privacy.ledger.account import standing
+    from silodp.privacy.ledger.standing import standing
 
     ledgers = _ledgers(directory, silo)
     silos = []
@@ -260,8 +260,9 @@ def convert(directory: Directory, silo: OneSilo = None, as_json: AsJson = False)
     That format added runs up as if all had been planned beforehand. Its charges count in full; a
     privacy filter decides on what follows, which holds however runs are chosen.
     """
-    from silodp.privacy.ledger.account import account_of, remaining
+    from silodp.privacy.ledger.account import account_of
     from silodp.privacy.ledger.charging import convert as convert_ledger
+    from silodp.privacy.ledger.standing import remaining
     from silodp.privacy.ledger.storage import FORMAT
 
     old = [one for one in _ledgers(directory, silo) if account_of(one).format != FORMAT]
@@ -303,7 +304,7 @@ def show_summary(
     ledgers: "Sequence[Ledger]", policies: "Sequence[Policy]", where: str, as_json: bool
 ) -> None:
     """Shows what was spent, without names, by the silos whose policies allow that."""
-    from silodp.privacy.ledger.account import standing, summed_up
+    from silodp.privacy.ledger.standing import standing, summed_up
     from silodp.privacy.policy import LEDGER_SUMMARY
 
     chosen = [
@@ -392,11 +393,13 @@ def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
 
     Shares are of the lifetime that was in force then.
     """
-    from silodp.privacy.ledger import account as spending
+    from silodp.privacy.ledger.account import NEW, history
+    from silodp.privacy.ledger.costs import cost_of
+    from silodp.privacy.ledger.standing import spent_epsilon
 
     rows = []
-    account = spending.NEW
-    for entry, account in spending.history(ledger):
+    account = NEW
+    for entry, account in history(ledger):
         row: dict[str, Any] = {"share": None, "spent_share": 0.0, "reserved_share": 0.0}
         if account.promises:
             filtered = account.promises[-1].lifetime
@@ -404,7 +407,7 @@ def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
             row["spent_share"] = spent
             row["reserved_share"] = max(0.0, _taken(account.counted, filtered) - spent)
             if "event" in entry.body:
-                row["share"] = _taken([spending.cost_of(entry.body)], filtered)
+                row["share"] = _taken([cost_of(entry.body)], filtered)
         rows.append({**entry.as_json(), **row})
         step()
     return {
@@ -412,7 +415,7 @@ def _history(ledger: Ledger, step: Callable[[], None]) -> dict[str, Any]:
         "relation": ledger.relation,
         "unit": ledger.unit,
         "head": ledger.head,
-        "spent_epsilon": spending.spent_epsilon(account) if account.promises else None,
+        "spent_epsilon": spent_epsilon(account) if account.promises else None,
         "entries": rows,
     }
 

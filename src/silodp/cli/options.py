@@ -73,11 +73,12 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
     The command's first parameter, `given`, gets the options that were given, as a dict.
     """
 
-    def wrapped(**kwargs: Any) -> None:
-        given, own = _split(kwargs, DATA_OPTIONS)
-        command(given, **own)
+    return _with_options(command, DATA_OPTIONS)
 
-    return _with_parameters(wrapped, command, _parameters(DATA_OPTIONS))
+
+def takes_checked_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the run options on data, and those that decide whether data fit a run."""
+    return _with_options(command, {*DATA_OPTIONS, *tagged("checked")})
 
 
 def without_useless(
@@ -104,6 +105,16 @@ def without_useless(
     for reason in useless.values():
         console.print(f"[yellow]Note:[/] Ignored in the --config file: {safe(reason)}")
     return {name: value for name, value in given.items() if name not in useless}
+
+
+def _with_options(command: Callable[..., None], names: Collection[str]) -> Callable[..., None]:
+    """Adds the run options of these names to the command."""
+
+    def wrapped(**kwargs: Any) -> None:
+        given, own = _split(kwargs, names)
+        command(given, **own)
+
+    return _with_parameters(wrapped, command, _parameters(names))
 
 
 def _with_config(command: Callable[..., None], names: Collection[str]) -> Callable[..., None]:

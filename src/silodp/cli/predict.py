@@ -13,21 +13,40 @@ from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.terminal import notes, print_json, safe
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from silodp.results.model_export.personal_model import PersonalModel, Predictions, Score
 
 ModelFolder = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A silo's folder under RUN/models, or its card.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A run's folder (with --silo), a silo's folder in it, or a card."
+    ),
+]
+SiloOfModel = Annotated[
+    str | None, typer.Option("--silo", help="Whose model, if MODEL is the folder of a run.")
 ]
 
 
 def predict(
     model: ModelFolder,
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="New records: a CSV or Parquet file.")
+        Path, typer.Argument(metavar="TABLE", help="New records: CSV, Excel, Parquet, ...")
     ],
+    silo: SiloOfModel = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
+    ] = None,
+    sheet: Annotated[
+        str | None, typer.Option(help="Sheet of a workbook that holds the table.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
+    append: Annotated[
+        bool, typer.Option(help="Write the table's own columns as well, and every row of it.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -35,19 +54,27 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
-    from silodp.data.tables.files import read_table
+    from silodp.data.tables.files import FileForm, Reading, read_table
+    from silodp.data.tables.schema import Schema, read_schema
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
     if out is not None:
         check_out(out, (table, model), overwrite)
-    loaded = load_model(model)
-    frame = read_table(table, loaded.text_columns, fewest=1)
+    if append and as_json:
+        raise SilodpError("--append writes CSV: leave out --json.")
+    loaded = load_model(model, silo=silo)
+    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
+    form = FileForm(declared.dialect, sheet or declared.sheet)
+    frame = read_table(table, loaded.text_columns, fewest=1, form=form, reading=reading)
+    for sentence in reading.said:
+        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
     except SilodpError as error:
         raise SilodpError(f"{table}: {error}") from None
-    content = _csv(loaded, predictions)
+    stored = read_table(table, frame.columns, fewest=1) if append else None
+    content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)
     elif not as_json:
@@ -69,19 +96,26 @@ def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
         raise SilodpError(f"{out} is there already: choose another --out, or give --overwrite.")
 
 
-def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
-    """CSV text of predictions; rows are counted from 1, below the header of the table."""
-    from silodp.base.text import in_cell, shown
+def _csv(
+    model: "PersonalModel", predictions: "Predictions", stored: "pd.DataFrame | None" = None
+) -> str:
+    """CSV text of predictions; rows are counted from 1, below the header of the table.
 
-    classes = model.about.preparation.target.classes
-    header = ["row", "prediction"]
+    With the table as it is `stored`, its rows with the predictions beside them; rows that were left
+    out have none.
+    """
+    from silodp.base.text import in_cell, shown
+    from silodp.data.tasks import get_task
+
+    target = model.about.preparation.target
+    classes = target.classes
+    header = ["prediction"]
     if predictions.probabilities is not None:
-        header += [shown(f"probability of {name}", None) for name in classes]
+        names = get_task(target.task).probability_names(target)
+        header += [shown(f"probability of {name}", None) for name in names]
     elif classes:
         header.append("margin")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows = {}
     for place, (row, value) in enumerate(zip(predictions.rows, predictions.values, strict=True)):
         cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
         more: Any = ()
@@ -89,7 +123,19 @@ def _csv(model: "PersonalModel", predictions: "Predictions") -> str:
             more = predictions.probabilities[place]
         elif classes:
             more = (float(predictions.outputs[place]),)
-        writer.writerow([int(row) + 1, cell, *(f"{number:.9g}" for number in more)])
+        rows[int(row)] = [cell, *(f"{number:.9g}" for number in more)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if stored is None:
+        writer.writerow(["row", *header])
+        writer.writerows([row + 1, *cells] for row, cells in rows.items())
+        return text.getvalue()
+    # A column of the table may have such a name already.
+    new = [name if name not in stored.columns else f"{name} (predicted)" for name in header]
+    writer.writerow([*stored.columns, *new])
+    nothing = [""] * len(header)
+    for row, cells in enumerate(stored.fillna("").itertuples(index=False, name=None)):
+        writer.writerow([*cells, *rows.get(row, nothing)])
     return text.getvalue()
 
 
@@ -140,6 +186,11 @@ def _say(
     )
     if left_out := rows - len(predictions.rows):
         console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
+    if model.about.threshold:
+        from scipy.special import expit
+
+        high, chance = model.about.preparation.target.classes[-1], expit(model.about.threshold)
+        console.print(f"{safe(repr(high))} is predicted from a probability of {chance:.3g} on.")
     if unused:
         shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
         console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")

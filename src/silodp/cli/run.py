@@ -134,6 +134,8 @@ def print_results(results: "list[Result]") -> None:
         console.print(metric.missing_in([safe(silo) for silo in unmeasured]), soft_wrap=True)
     if left_out := results[0].left_out:
         console.print(f"Left out: {safe(', '.join(left_out))}.", soft_wrap=True)
+    for result in results[-1:]:
+        _print_measured(result)
     for result in filter(sentences, results):
         console.print(f"What {safe(result.method)} learned:")
         for sentence in sentences(result):
@@ -148,6 +150,43 @@ def print_results(results: "list[Result]") -> None:
             console.print(person_in_words(result.person, result.privacy[0]["unit"]))
     for assumption in dict.fromkeys(a for result in results for a in result.assumptions):
         console.print(f"[dim]Assumed: {safe(assumption)}.[/]")
+    _print_verdict(results[-1], results[:-1])
+
+
+def _print_measured(result: "Result") -> None:
+    """Prints all metrics of a run beside no skill, and who may see them."""
+    from silodp.models.metrics import get_metric
+    from silodp.report.measured_part import interval_text
+    from silodp.report.verdict import no_skill_name
+
+    if not result.metrics:
+        return
+    table = Table("metric", "value", "95 %", no_skill_name(result), "is")
+    for entry in result.metrics:
+        metric, test, none = get_metric(entry["metric"]), entry["test"], entry["no_skill"]
+        table.add_row(
+            metric.short,
+            metric.plus_minus(test["mean"], test["std"]) if test["mean"] is not None else "none",
+            interval_text(test["interval"], metric.name) if test["mean"] is not None else "",
+            metric.text(none["mean"]) if none is not None and none["mean"] is not None else "",
+            entry["release"],
+        )
+    answers().print(table)
+    if any(entry["release"] == "exact" for entry in result.metrics):
+        words = "Exact metrics, the prediction without features among them, stay with the records."
+        answers(soft_wrap=True).print(words)
+
+
+def _print_verdict(result: "Result", others: "list[Result]") -> None:
+    """Prints what it comes to, as the last words."""
+    from silodp.report.inputs import comparable
+    from silodp.report.verdict import verdict
+
+    said = verdict(result, [other for other in others if comparable(result, other)])
+    console = answers(soft_wrap=True)
+    console.print(f"[bold]{safe(said.headline)}[/]")
+    for sentence in (*said.more, *said.left_behind):
+        console.print(safe(sentence))
 
 
 def describe(result: "Result") -> str:

@@ -36,7 +36,7 @@ def init(
         Path | None, typer.Option("--out", help="Folder to make; else named after the site.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")
+        Path | None, typer.Option(help="The site's table: a CSV (or other text) or Parquet file.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Or the SQLAlchemy URL of a database.")] = None,
     url_env: Annotated[
@@ -99,7 +99,7 @@ def init(
     before, in any federation.
     """
     from silodp.privacy.policy import Policy
-    from silodp.sites.site_data import data_at_site
+    from silodp.sites.site_data import data_at_site, found_dialect
     from silodp.sites.site_setup import set_up
     from silodp.sites.sources import ledgers_dir
 
@@ -109,7 +109,7 @@ def init(
     }
     if not source_options:
         source_options["path"] = _prompt(
-            "--data", "The site's table, a CSV or Parquet file", str, yes
+            "--data", "The site's table, a CSV (or other text) or Parquet file", str, yes
         )
     if "path" in source_options:
         source_options["path"] = str(Path(source_options["path"]).expanduser().absolute())
@@ -129,6 +129,9 @@ def init(
     if records is not None:
         budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
     policy = Policy(**{name: value for name, value in budget.items() if value is not None})
+    if "path" in source_options and (form := found_dialect(Path(source_options["path"]))):
+        answers(soft_wrap=True).print(f"The table is read as {safe(form.words)}: see site.toml.")
+        source_options |= form.as_toml()
     records_at = data_at_site(where, Path.cwd(), source_options)
     ledgers = ledgers_dir() if ledger is None else ledger.expanduser().absolute()
     claim = _claim(kit.stem, source, records_at, ledgers, yes)
@@ -218,7 +221,7 @@ def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> 
 
 def _say_standing(name: str, ledgers: Path, what: str) -> None:
     """Prints what was spent on a source, and what is left."""
-    from silodp.privacy.ledger.account import remaining
+    from silodp.privacy.ledger.standing import remaining
     from silodp.privacy.ledger.storage import exists, ledger_path
 
     spent = "nothing is spent yet"

@@ -6,8 +6,25 @@ imports nothing. Their meaning is where it is implemented.
 
 from typing import Literal
 
-TaskName = Literal["regression", "binary", "multiclass"]
-MetricName = Literal["mse", "mae", "r2", "accuracy"]
+TaskName = Literal["regression", "binary", "multiclass", "count", "ordinal", "hazard"]
+MetricName = Literal[
+    "mse",
+    "mae",
+    "rmse",
+    "r2",
+    "accuracy",
+    "auc",
+    "average_precision",
+    "recall",
+    "precision",
+    "brier",
+    "log_loss",
+    "calibration",
+    "deviance",
+    "rank_error",
+    "kappa",
+    "c_index",
+]
 # Each is the name of a file: see `data.tasks` and `models.metrics`.
 
 Relation = Literal["add-remove", "replace-one"]
@@ -38,7 +55,10 @@ Engine = Literal["simulation", "debug"]
 SmallSilos = Literal["refuse", "full-batch"]
 
 # The names of `models.model`, `data.registry` and `methods`; a test compares them.
-MODEL_NAMES = ("linear", "svm", "logistic", "softmax", "convnet", "convnet5")
+MODEL_NAMES = (
+    *("linear", "svm", "logistic", "softmax", "poisson", "ordered", "hazards"),
+    *("convnet", "convnet5"),
+)
 DATA_SETS = ("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "synthetic")
 METHOD_NAMES = (
     *("ebmtl", "local", "fedavg", "finetune", "mrmtl", "meanpull", "ditto", "mocha", "ifca"),

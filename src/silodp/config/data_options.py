@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from silodp.config.choices import Split, TaskName
 from silodp.config.declared import listed, option
@@ -129,6 +130,12 @@ class DataRequest:
         basic=True,
         tags={"records", "named_file"},
     )
+    sheet: str | None = option(
+        None,
+        "Sheet of a workbook that holds the table (or in a schema).",
+        group="Your own data",
+        tags={"records"},
+    )
     ignore: str | Sequence[str] | None = option(
         None,
         "Columns of a table to leave out, separated by commas (or in a schema).",
@@ -166,6 +173,25 @@ class DataRequest:
         group="Your own data",
         tags={"records"},
     )
+    exposure_column: str | None = option(
+        None,
+        "Column of a table with each count's exposure: for how long, or of how many (count).",
+        group="Your own data",
+        tags={"records"},
+    )
+    event_column: str | None = option(
+        None,
+        "Column of a table that says whether a time is that of the event: 1, or 0 where it was "
+        "not seen (hazard).",
+        group="Your own data",
+        tags={"records"},
+    )
+    cut_points: str | Sequence[float] | None = option(
+        None,
+        "Where time is cut into intervals, separated by commas (hazard; or in a schema).",
+        group="Your own data",
+        tags={"records"},
+    )
     image_size: int | None = option(
         None,
         "Pixels to a side that images are scaled to (adni, folders of images).",
@@ -189,9 +215,15 @@ class DataOptions(DataRequest):
       levels: declared levels of category columns (tables).
       bounds: declared lowest and highest value of number columns (tables).
       other: by category column, the level for values that are not among the levels (tables).
-      missing: by column, the number or level that a missing value counts as (tables).
+      missing: by column, the number or level that a missing value counts as, "drop", or a mapping
+        with value and indicator (tables).
+      dates: by column of dates, origin and format (tables).
+      words: by number column, what words among its numbers stand for (tables).
+      file: how a text table is written: delimiter, decimal, thousands, encoding.
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
+      exposure_range: declared lowest and highest exposure (tables; count).
+      event_value: what stands for the event in the event column (tables; hazard).
       records: record counts of the smallest and of the largest silo (synthetic).
       features: the number of features of a record (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
@@ -200,9 +232,14 @@ class DataOptions(DataRequest):
     levels: Mapping[str, Sequence] | None = None
     bounds: Mapping[str, tuple[float, float]] | None = None
     other: Mapping[str, str] | None = None
-    missing: Mapping[str, float | str] | None = None
+    missing: Mapping[str, Any] | None = None
+    dates: Mapping[str, Any] | None = None
+    words: Mapping[str, Mapping[str, float | str | None]] | None = None
+    file: Mapping[str, str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
+    exposure_range: tuple[float, float] | None = None
+    event_value: str | float | None = None
     records: tuple[int, int] | None = None
     features: int | None = None
     noise: float | None = None

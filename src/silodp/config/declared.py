@@ -24,9 +24,11 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 Tag = Literal[
     "agreed",  # part of the sites' proposal
+    "agreed_if_given",  # left out of a proposal where it is not given
     "site_own",  # each site's own: never part of a proposal
     "policy",  # part of the policy of a silo without a policy file
     "advised",  # used by advice, besides the options of data
+    "checked",  # used by `data check`, besides the options of data
     "records",  # it decides which records a silo has, and for what
     "of_method",  # only some methods use it
     "of_selections",  # only methods with private selections use it

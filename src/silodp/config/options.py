@@ -6,7 +6,6 @@ from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.config.choices import (
-    MODEL_NAMES,
     Accountant,
     Engine,
     Entropy,
@@ -55,7 +54,7 @@ class RunRequest(DataRequest):
     )
     model: str | None = option(
         None,
-        f"One of {', '.join(MODEL_NAMES)}.",
+        "svm (two classes), convnet or convnet5 (images); else the task's own.",
         group="Method",
         basic=True,
         tags={"agreed", "advised"},
@@ -181,7 +180,7 @@ class RunRequest(DataRequest):
         "Expected records in a step.",
         group="Training",
         basic=True,
-        tags={"agreed", "tuned"},
+        tags={"agreed", "tuned", "checked"},
         least=1,
     )
     clip: float | None = option(
@@ -208,7 +207,7 @@ class RunRequest(DataRequest):
         "Runs, each with its own split of the data and noise.",
         group="Training",
         basic=True,
-        tags={"outside", "single"},
+        tags={"outside", "single", "checked"},
         least=1,
     )
     first_seed: int = option(
@@ -235,7 +234,7 @@ class RunRequest(DataRequest):
         None,
         "Silos with fewer records than a batch: refuse, or train on the full-batch.",
         group="Training",
-        tags={"agreed"},
+        tags={"agreed", "checked"},
     )
     evaluate_every: int | None = option(
         None,
@@ -375,7 +374,39 @@ class RunRequest(DataRequest):
         None,
         f"Metric on test records: {listed(MetricName)}; else the task's own.",
         group="Training",
-        tags={"agreed", "single"},
+        tags={"agreed", "agreed_if_given", "single"},
+    )
+    prevalence: float | None = option(
+        None,
+        "Share of the second of two classes that is known beforehand: both then weigh alike in "
+        "training, and probabilities stay true (model logistic).",
+        group="Training",
+        tags={"agreed", "agreed_if_given", "single"},
+        above=0,
+        below=1,
+    )
+    cost_ratio: float | None = option(
+        None,
+        "How many false alarms a missed case of the second class is worth: it is predicted from a "
+        "probability of 1 / (1 + ratio) on, not of 1/2 (binary).",
+        group="Training",
+        tags={"agreed", "agreed_if_given", "single"},
+        above=0,
+        single_precision=True,
+    )
+    metrics: str | None = option(
+        None,
+        "What to measure besides, separated by commas; the first is --metric if that is left out.",
+        group="Training",
+        tags={"single"},
+        remedy="give names separated by commas",
+    )
+    purpose: str | None = option(
+        None,
+        "What the model is for, in a sentence: it stands on top of a report.",
+        group="Data",
+        tags={"single", "outside"},
+        remedy="give a sentence",
     )
     metric_share: float = option(
         0.0,

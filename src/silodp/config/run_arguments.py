@@ -65,13 +65,15 @@ class _Arguments(TypedDict, total=False):
     subject_column: str | None
     """Column that says whom a record is about: protects people, not single records."""
     task: TaskName | None
-    """Task of a table: regression, binary, multiclass."""
+    """Task of a table: regression, binary, multiclass, count, ordinal, hazard."""
     silo_column: str | None
     """Column of a table that names a record's silo."""
     target: str | None
     """Column of a table to predict."""
     schema: Path | str | None
     """TOML file: a table's levels, bounds and target, or images' classes."""
+    sheet: str | None
+    """Sheet of a workbook that holds the table (or in a schema)."""
     ignore: str | Sequence[str] | None
     """Columns of a table to leave out, separated by commas (or in a schema)."""
     drop_missing: bool | None
@@ -85,6 +87,13 @@ class _Arguments(TypedDict, total=False):
     """With --time-column: records of this date (or number) and later are for testing."""
     group_column: str | None
     """Column of a table whose groups the split keeps together."""
+    exposure_column: str | None
+    """Column of a table with each count's exposure: for how long, or of how many (count)."""
+    event_column: str | None
+    """Column of a table that says whether a time is that of the event: 1, or 0 where it was not
+    seen (hazard)."""
+    cut_points: str | Sequence[float] | None
+    """Where time is cut into intervals, separated by commas (hazard; or in a schema)."""
     image_size: int | None
     """Pixels to a side that images are scaled to (adni, folders of images)."""
     channels: str | None
@@ -94,7 +103,7 @@ class _Arguments(TypedDict, total=False):
     method: str
     """How silos learn together (silodp methods)."""
     model: str | None
-    """One of linear, svm, logistic, softmax, convnet, convnet5."""
+    """svm (two classes), convnet or convnet5 (images); else the task's own."""
     silo_lam: Path | str | Mapping[str, float] | None
     """TOML file with a lambda of its own for each silo that it names."""
     clusters: int
@@ -169,7 +178,19 @@ class _Arguments(TypedDict, total=False):
     statistics_share: float
     """Share of epsilon for a noisy mean and variance to standardise features with."""
     metric: MetricName | None
-    """Metric on test records: mse, mae, r2, accuracy; else the task's own."""
+    """Metric on test records: mse, mae, rmse, r2, accuracy, auc, average_precision, recall,
+    precision, brier, log_loss, calibration, deviance, rank_error, kappa, c_index; else the task's
+    own."""
+    prevalence: float | None
+    """Share of the second of two classes that is known beforehand: both then weigh alike in
+    training, and probabilities stay true (model logistic)."""
+    cost_ratio: float | None
+    """How many false alarms a missed case of the second class is worth: it is predicted from a
+    probability of 1 / (1 + ratio) on, not of 1/2 (binary)."""
+    metrics: str | None
+    """What to measure besides, separated by commas; the first is --metric if that is left out."""
+    purpose: str | None
+    """What the model is for, in a sentence: it stands on top of a report."""
     metric_share: float
     """Share of epsilon for noisy test metrics; 0 leaves them exact and not private."""
     metric_bound: float

@@ -28,9 +28,11 @@ _LARGEST = 1e12
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one silo: `x` is [n, *input_shape]; `y` is [n].
+    """Records of one silo: `x` is [n, *input_shape]; `y` is [n], or [n, ...] as the task has it.
 
-    `y` holds real numbers (regression), -1 and +1 (binary) or class numbers from 0 (multiclass).
+    `y` holds real numbers (regression), -1 and +1 (binary), class numbers from 0 (multiclass,
+    ordinal), counts [n] or counts with exposures [n, 2] (count), or times with events, as
+    `silodp.data.tasks.hazard.labels_of_times` makes labels of them (hazard).
     `x` holds numbers, or (in a federation that says so by `pixels`) images in one byte a value.
     `subject` [n] is the number of the person that each record is about, where a person may have
     several: from 0, without gaps, within these records alone.
@@ -129,9 +131,9 @@ class Federation:
     Attributes:
       name: what the data are called in results.
       silos: at least one, with distinct names.
-      task: regression, binary or multiclass.
-      num_classes: 0 unless the task is multiclass. Public: the class list is not learned
-        from the records.
+      task: regression, binary, multiclass, count, ordinal or hazard.
+      num_classes: of a multiclass or ordinal task, or how many intervals of time a hazard task
+        has; else 0. Public: neither classes nor cut points are learned from the records.
       uncovered: what was released about the records before any query, in words (such as
         standardising by training statistics). It is repeated in every result, because no epsilon
         covers it.

@@ -16,6 +16,7 @@ from silodp.data.scaling import (
     standardisation,
     standardise,
 )
+from silodp.data.tables.beside import Beside
 from silodp.data.tables.columns import Column, Encoder
 from silodp.data.tables.target import Target
 from silodp.data.tasks import get_task
@@ -130,9 +131,21 @@ def preparation_of(federation: Federation, silo: Silo) -> Preparation:
     return Preparation(
         Encoder(tuple(Column(name) for name in names)),
         Scaling(),
-        Target(target, federation.task, classes, declared=declared and bool(classes)),
+        Target(
+            target,
+            federation.task,
+            classes,
+            declared=declared and bool(classes),
+            beside=Beside(cut_points=_intervals(federation)),
+        ),
         ready_made=True,
     )
+
+
+def _intervals(federation: Federation) -> tuple[float, ...]:
+    """Numbers for the intervals of time that a federation has, where nothing says when they end."""
+    classes = get_task(federation.task).count_classes(federation.num_classes)
+    return () if classes else tuple(map(float, range(1, federation.num_classes + 1)))
 
 
 def default_names(count: int) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.data import coins
 from silodp.data.files import DataFile, find_file
 from silodp.data.images import folders as image_folders
+from silodp.data.problems import Problems
 from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.sources import adni, cifar10, digits, gleam, mnist, school, synthetic, vehicle
 from silodp.data.tables import table as tables
-from silodp.data.tables.files import ENDINGS
+from silodp.data.tables.dialect import inner_suffix
+from silodp.data.tables.files import is_table
 from silodp.data.tables.table import defaults_of
 from silodp.data.tasks import USUAL_OF_IMAGES, USUAL_TASK
 
@@ -57,12 +59,17 @@ def defaults_without_reading(name_or_path: str, options: DataOptions) -> Default
     return defaults_of(options.task or USUAL_TASK)
 
 
-def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> DataSource:
+def resolve(
+    name_or_path: str | Path,
+    options: DataOptions | None = None,
+    problems: Problems | None = None,
+) -> DataSource:
     """The source of a registered name, or of the user's own data at a path.
 
     A file is a table; a folder holds one table a silo, or one folder of images a silo.
 
-    A registered name goes before a folder of that name: write `./school` for the folder.
+    A registered name goes before a folder of that name: write `./school` for the folder. `problems`
+    gets all that is wrong with a table, while it is resolved and loaded; else the first is raised.
     """
     options = options or DataOptions()
     name = str(name_or_path)
@@ -71,9 +78,10 @@ def resolve(name_or_path: str | Path, options: DataOptions | None = None) -> Dat
         return SOURCES[name].with_options(options)
     path = Path(name_or_path).expanduser()
     if path.exists():
-        own = image_folders if _holds_images(path) else tables
-        return own.source(path, options)
-    if path.suffix.lower() in ENDINGS or len(path.parts) > 1:
+        if _holds_images(path):
+            return image_folders.source(path, options)
+        return tables.source(path, options, problems)
+    if is_table(path) or len(path.parts) > 1:
         raise SilodpError(f"{path} does not exist: check the path of the table or folder.")
     raise SilodpError(
         f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}, or the path of a table "
@@ -90,7 +98,11 @@ def _holds_images(path: Path) -> bool:
     except OSError as error:
         raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
     folders = [entry.name for entry in entries if entry.is_dir()]
-    files = [e.name for e in entries if e.suffix.lower() in ENDINGS and e.is_file()]
+    files = [
+        entry.name
+        for entry in entries
+        if is_table(entry) and inner_suffix(entry) != ".txt" and entry.is_file()
+    ]
     if folders and files:
         raise SilodpError(
             f"{path} holds the table {files[0]!r} and the folder {folders[0]!r}, so that tables or "

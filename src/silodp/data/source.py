@@ -67,6 +67,7 @@ class DataSource:
       defaults_for: the defaults where they depend on the options (such as the task).
       in_paper: what the paper's table says, where it has the data set.
       chooses_silos: `read` leaves out silos by itself, before their records are checked.
+      said: what a person should know of how a user's own table was read.
     """
 
     name: str
@@ -82,6 +83,7 @@ class DataSource:
     by_hand: str = ""
     in_paper: InPaper | None = None
     chooses_silos: bool = False
+    said: tuple[str, ...] = ()
 
     def load(self, seed: int, options: DataOptions | None = None) -> Federation:
         """The federation drawn with `seed`; the same seed and options give the same one."""

@@ -55,6 +55,7 @@ from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
 from silodp.data import coins
 from silodp.data.federation import ExpectedCounts, Records
+from silodp.data.problems import Fault
 
 MAX_SEED = 2**32 - 1
 # How far the share of test records may be from the test fraction, where a split goes by time.
@@ -168,11 +169,14 @@ def thin_silo(name: str, train: Records, density: float | None, seed: int) -> Re
     return thinned
 
 
-def _nothing_left(name: str, train: Records, density: float) -> SilodpError:
+def _nothing_left(name: str, train: Records, density: float) -> Fault:
     unit = "record" if train.subject is None else "subject"
-    return SilodpError(
-        f"Silo {name!r} has {train.units} {unit}s for training, of which density {density:g} "
-        "leaves none: give a higher density."
+    return Fault(
+        f"Silo {name!r}",
+        f"has {train.units} {unit}s for training, of which density {density:g} leaves none",
+        "give a higher density",
+        silo=name,
+        rows=len(train),
     )
 
 
@@ -292,18 +296,24 @@ def split_silo(
         train, test = train_test_split(len(records), test_fraction, seed)
     if not len(train):
         count, unit = records.units, "record" if records.subject is None else "subject"
-        raise SilodpError(
-            f"Silo {name!r} has {count} {unit}{'s' * (count != 1)}, too few for training and "
-            f"testing at test_fraction {test_fraction:g}: leave the silo out (--exclude-silos), or "
-            "change test_fraction."
+        raise Fault(
+            f"Silo {name!r}",
+            f"has {count} {unit}{'s' * (count != 1)}, too few for training and testing at "
+            f"test_fraction {test_fraction:g}",
+            "leave the silo out (--exclude-silos), or change test_fraction",
+            silo=name,
+            rows=len(records),
         )
     share = len(test) / len(records)
     many = len(test) and len(records) >= FEWEST_OFF
     if time is not None and many and abs(share - test_fraction) > MOST_OFF:
-        raise SilodpError(
-            f"Silo {name!r}: {len(test)} of its {len(records)} records would be for testing at "
-            f"test_fraction {test_fraction:g}, since many are of one time: give finer times, or "
-            f"test_fraction {share:.2g}."
+        raise Fault(
+            f"Silo {name!r}:",
+            f"{len(test)} of its {len(records)} records would be for testing at test_fraction "
+            f"{test_fraction:g}, since many are of one time",
+            f"give finer times, or test_fraction {share:.2g}",
+            silo=name,
+            rows=len(test),
         )
     return Parts(thin_silo(name, records.take(train), density, seed), records.take(test))
 

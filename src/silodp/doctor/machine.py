@@ -65,7 +65,7 @@ def check_jax() -> Iterator[Finding]:
         yield Finding(part, "compiled step", f"fails ({what})", "problem", remedy)
         return
     yield Finding(part, "devices", devices)
-    yield Finding(part, "precision", f"{precision} (silodp trains in single)")
+    yield Finding(part, "arithmetic", f"{precision} precision (silodp trains in single)")
     if abs(answer - 0.2) < 1e-6:
         yield Finding(part, "compiled step", f"right, in {seconds:.2f} s with compiling")
     else:

@@ -139,11 +139,20 @@ def queries_of(
 
 def metric_of(job: Job, silo: Silo, params: Any) -> Array:
     """The metric of a model on the silo's test records; see `Job.measure`."""
+    return metric_on(job, *test_records(silo), params)
+
+
+def test_records(silo: Silo) -> tuple[np.ndarray, np.ndarray, np.int32]:
+    """Features, labels and the number of a silo's test records, for `metric_on`."""
     rows = max(1, len(silo.test))  # a program has no place for none
-    x, y = (jnp.asarray(pad_rows(array, rows)) for array in (silo.test.x, silo.test.y))
-    zero = jnp.int32(0)  # a metric draws no sample
-    count = jnp.int32(len(silo.test))
-    return job.measure(params, SiloRecords(job.model.prepare(x), y, count, *(zero,) * 4))
+    x, y = (pad_rows(array, rows) for array in (silo.test.x, silo.test.y))
+    return x, y, np.int32(len(silo.test))
+
+
+def metric_on(job: Job, x: Any, y: Any, count: Any, params: Any) -> Array:
+    """The metric of a model on the first `count` of these records; see `Job.measure`."""
+    features, zero = job.model.prepare(jnp.asarray(x)), jnp.int32(0)  # a metric draws no sample
+    return job.measure(params, SiloRecords(features, jnp.asarray(y), count, *(zero,) * 4))
 
 
 def message_like(job: Job, method: Method, state: Any, broadcast: Any) -> Any:

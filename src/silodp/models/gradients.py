@@ -76,7 +76,7 @@ def linear_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSum:
         rows = x if residual.ndim == 1 else x[:, :, None]
         sums = rows * residual[:, None] + offset
         norm = jnp.sqrt(jnp.sum(sums**2, axis=tuple(range(1, sums.ndim))))
-        return _weighted_sum(mask * clip_factor(norm, clip), sums)
+        return weighted_sum(mask * clip_factor(norm, clip), sums)
 
     return clipped_sum
 
@@ -93,7 +93,7 @@ def linear_block_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSu
         x, weight = features["records"]["x"], features["weight"]
         blocks, size, width = x.shape
         outputs = x.reshape(-1, width) @ params
-        residual = jax.grad(lambda out: loss(out, y.reshape(-1)).sum())(outputs)
+        residual = jax.grad(lambda out: loss(out, y.reshape(-1, *y.shape[2:])).sum())(outputs)
         columns = residual.reshape(blocks, size, -1)
         columns = jnp.where(weight[..., None] > 0, weight[..., None] * columns, 0.0)
         gradients = jnp.einsum("bmd,bmc->bdc", x, columns)
@@ -101,7 +101,7 @@ def linear_block_clipped_sum(loss: Callable[[Array, Array], Array]) -> ClippedSu
             gradients = gradients + offset.reshape(width, -1)
         norm = jnp.sqrt(jnp.sum(gradients**2, axis=(1, 2)))
         scale = mask * clip_factor(norm, clip)
-        return _weighted_sum(scale, gradients).reshape(params.shape)
+        return weighted_sum(scale, gradients).reshape(params.shape)
 
     return clipped_sum
 
@@ -143,7 +143,7 @@ def generic_clipped_sum(
             gradients = jax.vmap(gradient_of_one, (None, 0, 0, None, None))(
                 params, chunk_features, chunk_y, clip, offset
             )
-            return jax.tree.map(lambda t, g: t + _weighted_sum(weight, g), total, gradients), None
+            return jax.tree.map(lambda t, g: t + weighted_sum(weight, g), total, gradients), None
 
         zero = jax.tree.map(jnp.zeros_like, params)
         weights = jnp.pad(mask, (0, padding)).reshape(-1, size)
@@ -154,7 +154,8 @@ def generic_clipped_sum(
     return clipped_sum
 
 
-def _weighted_sum(weight: Array, gradients: Array) -> Array:
+def weighted_sum(weight: Array, gradients: Array) -> Array:
+    """The sum of gradients, one a row, times their weights; what has none may be anything."""
     column = weight.reshape((-1,) + (1,) * (gradients.ndim - 1))
     # where and not only times: the gradient in an empty slot may be anything, even NaN.
     return jnp.sum(jnp.where(column > 0, column * gradients, 0.0), axis=0)

@@ -17,15 +17,36 @@ from jax import Array
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
-from silodp.data.tasks import get_task
+from silodp.data.tasks import Task, get_task
 from silodp.models import convnet
-from silodp.models.gradients import MICROBATCH, ClippedSum, generic_clipped_sum, linear_clipped_sum
-from silodp.models.losses import LINEAR_MODELS, LinearModel, Loss, usual_loss
+from silodp.models.gradients import (
+    MICROBATCH,
+    ClippedSum,
+    generic_clipped_sum,
+    linear_block_clipped_sum,
+    linear_clipped_sum,
+)
+from silodp.models.losses import (
+    LINEAR_MODELS,
+    WEIGHTED,
+    LinearModel,
+    Loss,
+    usual_loss,
+    weighted_for,
+)
 from silodp.models.metrics import MeanMetric, Metric
+from silodp.models.shared_slope import (
+    shared_block_clipped_sum,
+    shared_block_whole_sum,
+    shared_clipped_sum,
+    shared_outputs,
+    shared_whole_sum,
+)
 from silodp.models.steady import steady_norm, tidy
 from silodp.models.whole_sums import (
     WholeSum,
     in_a_loop,
+    linear_block_whole_sum,
     linear_whole_sum,
     one_by_one_whole_sum,
 )
@@ -33,6 +54,13 @@ from silodp.models.whole_sums import (
 Params = Any
 Features = Any
 LossOfOne = Callable[[Params, Features, Array], Array]
+
+
+class BlockSums(NamedTuple):
+    """Sums over blocks of records, each of which counts as one (see `subjects`)."""
+
+    clipped_sum: ClippedSum
+    whole_sum: WholeSum
 
 
 class Model(NamedTuple):
@@ -56,6 +84,11 @@ class Model(NamedTuple):
       convex: True if the loss is convex in the parameters.
       microbatch: records whose gradients are held in memory at once, where they are formed.
       built_in: True if `get_model` makes it anew from its name and the shape of the records.
+      of_blocks: sums over blocks of records, where they are faster than going one by one.
+      weights: parameters -> weights [features, outputs] and intercepts [outputs], of a model whose
+        outputs are linear in the features.
+      prevalence: the declared share of the second of two classes, by which records have weights.
+      threshold: the log-odds above which the second of two classes is predicted.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
 
@@ -81,12 +114,22 @@ class Model(NamedTuple):
     convex: bool = False
     microbatch: int = MICROBATCH
     built_in: bool = False
+    of_blocks: BlockSums | None = None
+    weights: Callable[[Params], tuple[np.ndarray, np.ndarray]] | None = None
     own_loss: LossOfOne | None = None
+    prevalence: float | None = None
+    threshold: float = 0.0
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether outputs are log-odds of classes: a support vector machine's are not."""
-        return get_task(self.task).of_classes and self.loss is usual_loss(self.task)
+        """Whether outputs are log-odds: a support vector machine's are not."""
+        usual = self.prevalence is not None or self.loss is usual_loss(self.task)
+        return usual and get_task(self.task).has_probabilities
+
+    @property
+    def deciding(self) -> Task:
+        """The task, whose classes are decided at this model's threshold."""
+        return get_task(self.task).deciding_at(self.threshold)
 
     def predict(self, params: Params, x: Array) -> Array:
         """Outputs for raw features x [n, ...]."""
@@ -119,7 +162,7 @@ def metric_value(
     With a bound it is to be released. Then no record may change another's share, not by a last bit:
     records go one at a time through one loop body, and shares are counted in whole steps.
     """
-    task, present = get_task(model.task), jnp.arange(len(y)) < records
+    task, present = model.deciding, jnp.arange(len(y)) < records
     if math.isinf(bound):
         return metric.value(task, model.apply(params, features), y, present)
     if not isinstance(metric, MeanMetric):
@@ -138,7 +181,7 @@ def metric_value(
 
 def with_error_as_loss(model: Model) -> Model:
     """The model with a loss of 1 for a record that is classified wrongly, and 0 for others."""
-    right = get_task(model.task).right
+    right = model.deciding.right
     # Only scored, never trained: what a linear model sums gradients with has no such loss.
     return model._replace(
         loss=lambda outputs, y: 1.0 - right(outputs, y).astype(jnp.float32), linear=False
@@ -205,10 +248,14 @@ def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_clas
     def apply(params: Params, features: Features) -> Array:
         return features["x"] @ params
 
+    def weights(params: Params) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.asarray(params).reshape(len(params), -1)  # the last one is the intercepts
+        return rows[:-1], rows[-1]
+
     return Model(
         name=name,
         task=kind.task,
-        init=lambda key: jnp.zeros(shape, jnp.float32),
+        init=lambda key: jnp.zeros(shape, jnp.float32).at[-1].set(kind.first),
         apply=apply,
         loss=kind.loss,
         clipped_sum=linear_clipped_sum(kind.loss),
@@ -218,6 +265,42 @@ def _linear(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_clas
         linear=True,
         convex=True,
         built_in=True,
+        of_blocks=BlockSums(
+            linear_block_clipped_sum(kind.loss), linear_block_whole_sum(kind.residual)
+        ),
+        weights=weights,
+    )
+
+
+def _shared(name: str, kind: LinearModel, input_shape: tuple[int, ...], num_classes: int) -> Model:
+    """A linear model with one slope for each feature (see `shared_slope`)."""
+    task, features = get_task(kind.task), math.prod(input_shape)
+    start = np.concatenate([np.zeros(features), task.first_outputs(num_classes)])
+
+    def prepare(x: Array) -> Features:
+        flat = tidy(x.reshape(len(x), -1))
+        return {"x": flat, "norm": steady_norm(flat, 1)}
+
+    def weights(params: Params) -> tuple[np.ndarray, np.ndarray]:
+        slopes, intercepts = np.split(np.asarray(params), [features])
+        return np.repeat(slopes[:, None], len(intercepts), axis=1), intercepts
+
+    return Model(
+        name=name,
+        task=kind.task,
+        init=lambda key: jnp.asarray(start, jnp.float32),
+        apply=lambda params, features: shared_outputs(params, features["x"]),
+        loss=kind.loss,
+        clipped_sum=shared_clipped_sum(kind.loss),
+        whole_sum=shared_whole_sum(kind.residual),
+        prepare=prepare,
+        heavy=False,
+        convex=True,
+        built_in=True,
+        of_blocks=BlockSums(
+            shared_block_clipped_sum(kind.loss), shared_block_whole_sum(kind.residual)
+        ),
+        weights=weights,
     )
 
 
@@ -270,9 +353,21 @@ MODELS: dict[str, str] = {name: kind.about for name, kind in LINEAR_MODELS.items
 
 
 def get_model(
-    name: str, task: TaskName, input_shape: tuple[int, ...], num_classes: int = 0
+    name: str,
+    task: TaskName,
+    input_shape: tuple[int, ...],
+    num_classes: int = 0,
+    prevalence: float | None = None,
 ) -> Model:
-    """The built-in model of that name for a federation's task and input shape."""
+    """The built-in model of that name for a federation's task and input shape.
+
+    With a prevalence, records have weights by their class (see `losses.weighted_for`).
+    """
+    if prevalence is not None and name != WEIGHTED:
+        raise SilodpError(
+            f"--prevalence weighs the records of two classes, which the model {name!r} does not "
+            f"know: choose --model {WEIGHTED}, or leave it out."
+        )
     if name in LINEAR_MODELS:
         kind = LINEAR_MODELS[name]
         if kind.task != task:
@@ -281,7 +376,10 @@ def get_model(
                 f"Model {name!r} ({kind.about}) is for a {kind.task} task, but the data are "
                 f"{task}: choose --model {' or '.join(fitting)}."
             )
-        return _linear(name, kind, input_shape, num_classes)
+        if prevalence is not None:
+            kind = weighted_for(prevalence)
+        make = _shared if kind.shared else _linear
+        return make(name, kind, input_shape, num_classes)._replace(prevalence=prevalence)
     if name in _CONVNETS:
         kernel, _ = _CONVNETS[name]
         smallest = 3 * kernel + 1
@@ -318,7 +416,8 @@ def custom_model(
       init: key -> parameters, a pytree of float32 arrays.
       apply: parameters, x [n, ...] -> outputs [n] or [n, 1] (regression, binary) or [n, classes].
         It must treat each record by itself (no batch normalisation), or clipping means nothing.
-      task: regression, binary or multiclass.
+      task: what it is for, such as regression or binary: see `docs/data.md` for all, and for what
+        labels and outputs are then.
       loss: outputs, labels -> the loss of each record [n]; by default the task's usual one.
       name: what results call it.
       convex: whether the loss is convex in the parameters, as some methods need.

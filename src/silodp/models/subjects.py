@@ -20,8 +20,7 @@ from jax import Array
 
 from silodp.base.errors import SilodpError
 from silodp.data.federation import Records
-from silodp.models.gradients import ClippedSum, generic_clipped_sum, linear_block_clipped_sum
-from silodp.models.losses import RESIDUAL_OF
+from silodp.models.gradients import ClippedSum, generic_clipped_sum
 from silodp.models.model import (
     Features,
     LossOfOne,
@@ -34,7 +33,6 @@ from silodp.models.steady import apart
 from silodp.models.whole_sums import (
     WholeSum,
     in_a_loop,
-    linear_block_whole_sum,
     one_by_one_whole_sum,
 )
 
@@ -115,13 +113,14 @@ def by_subject(model: Model) -> Model:
         whole_sum=_of_present(_whole_sum(model)),
         prepare=prepare,
         linear=False,
+        of_blocks=None,
         own_loss=_own_loss(model),
     )
 
 
 def _clipped_sum(model: Model, apply, loss) -> ClippedSum:
-    if model.linear:
-        return linear_block_clipped_sum(model.loss)
+    if model.of_blocks is not None:
+        return model.of_blocks.clipped_sum
 
     def clipped_sum(params, features, y, mask, clip, offset=None):
         # As many records in memory at once as without subjects.
@@ -134,8 +133,8 @@ def _clipped_sum(model: Model, apply, loss) -> ClippedSum:
 
 def _whole_sum(model: Model) -> WholeSum:
     """Record by record within a subject too: how many the largest has changes no other sum."""
-    if model.linear:
-        return linear_block_whole_sum(RESIDUAL_OF[model.loss])
+    if model.of_blocks is not None:
+        return model.of_blocks.whole_sum
     of_record = gradient_of_one(model.apply, model.loss)
 
     def of_subject(params: Params, block: Features, y: Array) -> Params:

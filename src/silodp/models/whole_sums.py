@@ -22,6 +22,7 @@ Two things make its sensitivity provable, where that of a sum in single precisio
    2^-60 is taken as 0 in the gradient as well. A gradient that is not finite adds nothing.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -42,6 +43,13 @@ from silodp.models.steady import (
 
 # What single precision may add to the norm of a clipped gradient, as a share of the clip.
 CLIP_SLACK = 2.0**-18
+
+# Expected counts grow no faster than in proportion beyond this logarithm of the rate, in units of
+# the largest exposure: so that no residual is beyond single precision.
+LARGEST_LOG_RATE = 20.0
+# Boundaries of ordered classes that are closer, or in the wrong order, are pushed apart as at this
+# distance: a middle class has 0.4 % of the records at least.
+LEAST_GAP = 1 / 64
 
 # Outputs [n] or [n, classes] and labels [n] -> the gradient of each record's loss, like outputs.
 Residual = Callable[[Array, Array], Array]
@@ -86,6 +94,47 @@ def softmax_residual(outputs: Array, y: Array) -> Array:
     return probabilities - jax.nn.one_hot(y, outputs.shape[1])
 
 
+def poisson_residual(outputs: Array, y: Array) -> Array:
+    """The residual of the Poisson loss: what is expected, less the count."""
+    relative = exp_of_negative(jnp.minimum(outputs, LARGEST_LOG_RATE) - LARGEST_LOG_RATE)
+    return apart(relative * (y[..., 1] * math.exp(LARGEST_LOG_RATE))) - y[..., 0]
+
+
+def ordinal_residual(outputs: Array, y: Array) -> Array:
+    """The residual of the proportional odds loss, at the one or two boundaries of the class."""
+    below, above, gap = class_boundaries(outputs, y)
+    ratio = exp_of_negative(-jnp.maximum(gap, LEAST_GAP))
+    inner = below.any(-1) & above.any(-1)
+    apart_from = jnp.where(inner, ratio / (1.0 - ratio), 0.0)[..., None]
+    return jnp.where(above, logistic(outputs) + apart_from, 0.0) - jnp.where(
+        below, logistic(-outputs) + apart_from, 0.0
+    )
+
+
+def hazard_residual(outputs: Array, y: Array) -> Array:
+    """The residual of the discrete-time hazard loss: 0 in intervals that were not lived through."""
+    lived, died = intervals(outputs, y)
+    return jnp.where(lived, logistic(outputs), 0.0) - jnp.where(died, logistic(-outputs), 0.0)
+
+
+def class_boundaries(outputs: Array, y: Array) -> tuple[Array, Array, Array]:
+    """The boundaries below and above each record's class, [n, classes - 1], and their distance [n].
+
+    Of the first class there is none below, of the last none above. Outputs are the log-odds of a
+    class above each boundary.
+    """
+    place = jnp.arange(outputs.shape[-1])
+    below, above = place == y[..., None] - 1, place == y[..., None]
+    one, other = (jnp.sum(jnp.where(which, outputs, 0.0), axis=-1) for which in (below, above))
+    return below, above, one - other
+
+
+def intervals(outputs: Array, y: Array) -> tuple[Array, Array]:
+    """[n, intervals]: which intervals each record lived through, and in which it had the event."""
+    place, lived = jnp.arange(outputs.shape[-1]), y[..., 0:1]
+    return place < lived, (place == lived) & (y[..., 1:2] > 0)
+
+
 def linear_whole_sum(residual_of: Residual) -> WholeSum:
     """For outputs = x @ params: a record's gradient is the outer product of x and its residual.
 
@@ -96,7 +145,7 @@ def linear_whole_sum(residual_of: Residual) -> WholeSum:
         x = features["x"]
         residual = _residual(residual_of, x, params, y)
         if offset is not None:
-            return _of_rows(_outer(x, residual) + apart(offset), mask, clip, grain)
+            return sum_of_rows(_outer(x, residual) + apart(offset), mask, clip, grain)
         row_norm = jnp.abs(residual) if residual.ndim == 1 else steady_norm(residual, 1)
         factor = _picked(clip_factor(features["norm"] * row_norm, clip), mask)
         # A grain is a power of two: dividing by it is exact.
@@ -117,7 +166,8 @@ def linear_block_whole_sum(residual_of: Residual) -> WholeSum:
     def whole_sum(params, features, y, mask, clip, grain, offset=None):
         x, weight = features["records"]["x"], features["weight"]
         blocks, size, width = x.shape
-        residual = _residual(residual_of, x.reshape(-1, width), params, y.reshape(-1))
+        labels = y.reshape(-1, *y.shape[2:])
+        residual = _residual(residual_of, x.reshape(-1, width), params, labels)
         columns = residual.reshape(blocks, size, *residual.shape[1:])
         share = _like(weight, columns)
         columns = jnp.where(share > 0, share * columns, 0.0)
@@ -125,7 +175,7 @@ def linear_block_whole_sum(residual_of: Residual) -> WholeSum:
         gradients = steady_sum(apart(rows * columns[:, :, None]), 1)
         if offset is not None:
             gradients = gradients + apart(offset)
-        return _of_rows(gradients, mask, clip, grain)
+        return sum_of_rows(gradients, mask, clip, grain)
 
     return whole_sum
 
@@ -179,7 +229,11 @@ def in_a_loop(rows: Any) -> Any:
 def _residual(residual_of: Residual, x: Array, params: Array, y: Array) -> Array:
     """The residual of each record [n] or [n, classes], tidy; NaN where an output is."""
     rows = x if params.ndim == 1 else x[:, :, None]
-    outputs = steady_dot(rows, params, 1)
+    return tidy_residual(residual_of, steady_dot(rows, params, 1), y)
+
+
+def tidy_residual(residual_of: Residual, outputs: Array, y: Array) -> Array:
+    """The residual of outputs [n] or [n, classes], tidy; NaN where one of them is."""
     residual = residual_of(outputs, y)
     bad = jnp.isnan(outputs) if outputs.ndim == 1 else jnp.isnan(outputs).any(1, keepdims=True)
     return jnp.where(bad, jnp.nan, tidy(residual))
@@ -190,7 +244,7 @@ def _outer(x: Array, residual: Array) -> Array:
     return apart(x * residual[:, None] if residual.ndim == 1 else x[:, :, None] * residual[:, None])
 
 
-def _of_rows(gradients: Array, mask: Array, clip: Any, grain: Any) -> Array:
+def sum_of_rows(gradients: Array, mask: Array, clip: Any, grain: Any) -> Array:
     """The sum over gradients that are formed, one a row."""
     flat = gradients.reshape(len(gradients), -1)
     tidied = jnp.where(jnp.isnan(flat), jnp.nan, tidy(flat))

@@ -69,10 +69,11 @@ def _draw_sizes(federation: Federation, axes: Axes) -> None:
 
 
 def _draw_targets(federation: Federation, axes: Axes) -> None:
+    numbers = get_task(federation.task).numbers
     nothing = np.full(len(_QUANTILES), np.nan)  # of a silo without training records
     quantiles = np.array(
         [
-            np.quantile(silo.train.y, _QUANTILES) if len(silo.train) else nothing
+            np.quantile(numbers(silo.train.y), _QUANTILES) if len(silo.train) else nothing
             for silo in federation.silos
         ]
     )
@@ -221,7 +222,8 @@ def draw_contact_sheet(federation: Federation, path: Path) -> Path:
             for place, row in enumerate(_spread(len(records), _EACH)):
                 corner = start + 1.08 * place
                 _place_image(axes, (records.x[row] - lowest) / (highest - lowest), corner, top)
-                text = _label(federation, float(records.y[row]))
+                (label,) = get_task(federation.task).numbers(records.y[[row]])
+                text = _label(federation, float(label))
                 axes.text(corner + 0.5, top + 1.04, text, fontsize=8, ha="center", va="top")
     return save(figure, path)
 

@@ -16,6 +16,7 @@ from dp_accounting.dp_event import SelfComposedDpEvent
 from silodp.base.errors import SilodpError
 from silodp.config.choices import Accountant, Relation, Sampling, SelectMechanism
 from silodp.data.federation import ExpectedCounts
+from silodp.data.problems import Fault
 from silodp.models.model import MOST_SCORED
 from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
@@ -377,9 +378,12 @@ def _draft(
             "which a selection's score can be summed: use a method without selection."
         )
     if n < settings.batch_size and settings.small_silos == "refuse":
-        raise SilodpError(
-            f"Silo {silo!r} has {n} training {policy.unit}s, fewer than the batch size "
-            f"{settings.batch_size}: give --batch-size {n} or less, or --small-silos full-batch."
+        raise Fault(
+            f"Silo {silo!r}",
+            f"has {n} training {policy.unit}s, fewer than the batch size {settings.batch_size}",
+            f"give --batch-size {n} or less, or --small-silos full-batch",
+            silo=silo,
+            rows=n,
         )
     expected_batch = min(n, settings.batch_size)
     steps = settings.epochs * (n // expected_batch)

@@ -8,19 +8,14 @@ from silodp.base.text import shown
 from silodp.figures.looks import Look, look_of
 from silodp.models.metrics import get_metric
 from silodp.privacy.plan import NOT_PRIVATE
-from silodp.report.drawing import name_of
 from silodp.report.gains import CHANCE, Gain, gains_by_silo, known_gains, overall
 from silodp.report.inputs import Run
-from silodp.report.numbers import budget, count, measured, plus_minus, small
+from silodp.report.numbers import budget, count, measured, one_budget, plus_minus, small
+from silodp.report.verdict import is_clear
 from silodp.results.result import AT_SITES, Result
 from silodp.runs.baselines import BASELINES, NAMES
 
 WHAT = NAMES
-
-
-def method_name(result: Result) -> str:
-    """Name of the result's method, as in figures."""
-    return name_of(look_of(result.method))
 
 
 def look(result: Result) -> Look:
@@ -38,32 +33,6 @@ def unproven_reasons(result: Result) -> list[str]:
     if all(math.isinf(epsilon) for epsilon in result.epsilons):
         return []
     return [reason for reason in result.unproven if reason != NOT_PRIVATE]
-
-
-def headline(run: Run) -> str:
-    """The answer in one sentence."""
-    result = run.result
-    name = method_name(result)
-    silos = len(result.per_silo)
-    if math.isnan(result.mean):
-        noun = get_metric(result.metric).noun
-        return f"{name} was trained over {count(silos, 'silo')}; their test records have no {noun}."
-    if "local" not in run.baselines:
-        value = plus_minus(result.mean, result.std, result.metric)
-        what = get_metric(result.metric).noun
-        return f"{name} reaches a test {what} of {value} over {count(silos, 'silo')}."
-    gains = known_gains(gains_by_silo(result, run.baselines["local"]))
-    better = sum(one.mean > 0 for one in gains)
-    if silos == 1:
-        return f"There is one silo alone: nobody to learn from, and nothing to gain by {name}."
-    silos = len(gains)  # silos that can be compared
-    if not silos:
-        return f"No silo can tell whether {name} is better than training alone."
-    if better == silos:
-        return f"All {silos:,} silos do better with {name} than alone."
-    if better == 0:
-        return f"None of the {silos:,} silos does better with {name} than alone."
-    return f"{better:,} of {silos:,} silos do better with {name} than alone."
 
 
 def sentences(run: Run) -> list[str]:
@@ -147,7 +116,7 @@ def _certainty(gain: Gain, result: Result) -> str:
         return ""
     if math.isnan(gain.error):
         return f", by {count(seeds, 'seed')}: too few to tell it from chance"
-    if not gain.clear:
+    if not is_clear(gain, result):
         return f", which may be chance (over {seeds} seeds, Student's t at {100 * CHANCE:g} %)"
     return ""
 
@@ -198,8 +167,9 @@ def without_privacy(result: Result) -> int:
 def epsilon_range(spent: Sequence[float]) -> str:
     """Range of epsilon over the silos that have a budget."""
     finite = [epsilon for epsilon in spent if math.isfinite(epsilon)]
-    low, high = budget(min(finite)), budget(max(finite))
-    return f"epsilon {low}" if low == high else f"epsilon {low} to {high}, each silo its own"
+    if one_budget(finite):
+        return f"epsilon {budget(max(finite))}"
+    return f"epsilon {budget(min(finite))} to {budget(max(finite))}, each silo its own"
 
 
 def delta_range(result: Result) -> str:

@@ -66,9 +66,8 @@ def lines_chart(title: str, lines: Sequence[Line], metric: str, x_label: str, al
         most = 8 if width == drawing.WIDE else 5
         x_ticks = [(tick, f"{tick:g}") for tick in frame.x.ticks(most)]
         drawn = [drawing.series(frame, n, line) for n, line in enumerate(lines)]
-        shape = drawing.axes(
-            frame, x_label, get_metric(metric).title, x_ticks, _y_ticks(frame, metric)
-        )
+        y_label = axis_label(metric, width)
+        shape = drawing.axes(frame, x_label, y_label, x_ticks, _y_ticks(frame, metric))
         return svg(width, frame.height, alt, shape, drawing.inside(frame, *drawn))
 
     several = any(p.std > 0 for line in lines for p in line.points)
@@ -99,7 +98,9 @@ def tradeoff_chart(title: str, lines: Sequence[Line], metric: str, alt: str) -> 
         ticks += [(beyond, NO_PRIVACY)] if math.inf in budgets else []
         drawn = [drawing.series(frame, n, line) for n, line in enumerate(lines)]
         label = "epsilon, the privacy budget (to the left: more private)"
-        shape = drawing.axes(frame, label, get_metric(metric).title, ticks, _y_ticks(frame, metric))
+        label = drawing.fitting((label, "epsilon (to the left: more private)"), width - 90)
+        y_label = axis_label(metric, width)
+        shape = drawing.axes(frame, label, y_label, ticks, _y_ticks(frame, metric))
         return svg(width, frame.height, alt, shape, drawing.inside(frame, *drawn))
 
     several = any(p.std > 0 for line in lines for p in line.points)
@@ -116,9 +117,15 @@ def _beyond(lines: Sequence[Line], high: float) -> Html | None:
     return tag("p", f"{number} {words} read at its upper edge.", class_="note")
 
 
-def in_frame(width: int, height: int, x: Scale, y: Scale) -> Frame:
-    """A frame with room for numbers at the left, and for the axes' labels above and below."""
-    left, right, top, bottom = 58, width - 14, 28, height - 46
+def axis_label(metric: str, room: float) -> str:
+    """The label of a metric's axis that fits the room."""
+    about = get_metric(metric)
+    return drawing.fitting((about.title, about.brief, about.label), room)
+
+
+def in_frame(width: int, height: int, x: Scale, y: Scale, room: float = 0) -> Frame:
+    """A frame with room for numbers (or longer words) at the left, and for labels of the axes."""
+    left, right, top, bottom = max(58, room + 10), width - 14, 28, height - 46
     return Frame(
         width,
         height,

@@ -17,6 +17,25 @@ _SHARE, _EPSILON = "a number from 0 to 1", "a number of at least 0, be it infini
 # A shape is one of these words, a list with the shape of its items, or a table by key (`...` for
 # all other keys). What stands in a tuple may be missing: a single test record, say, has no R².
 _SUMMARY = {"mean": (NUMBER,), "std": (AMOUNT,), "per_seed": [(NUMBER,)]}
+_ENDS = ([NUMBER],)
+_METRIC = {
+    "metric": TEXT,
+    "release": TEXT,
+    "share": (_SHARE,),
+    "test": {**_SUMMARY, "interval": _ENDS},
+    "no_skill": ({**_SUMMARY, "gain": {"mean": (NUMBER,), "low": (NUMBER,), "high": (NUMBER,)}},),
+    "private": ({"share": _SHARE, "noise": AMOUNT, "test_records": WHOLE, "useful": _YES_NO},),
+    "per_silo": [
+        {
+            "silo": TEXT,
+            "mean": (NUMBER,),
+            "std": (AMOUNT,),
+            "interval": _ENDS,
+            "no_skill": (NUMBER,),
+        }
+    ],
+}
+_RELEASES = ("exact", "noisy", "none")
 _FIELDS: dict[str, Any] = {
     "data": TEXT,
     "method": TEXT,
@@ -47,6 +66,10 @@ _FIELDS: dict[str, Any] = {
     "person": ({"silos": WHOLE, "epsilon": _EPSILON, "delta": AMOUNT},),
     "tuning": ({},),
     "learned": ({},),
+    "metrics": [_METRIC],
+    "problem": (
+        {"task": TEXT, "target": TEXT, "unit": (NUMBER,), "classes": [TEXT], "columns": [TEXT]},
+    ),
 }
 _KEPT = [{"silo": TEXT, "epsilon": _EPSILON, "kept": NUMBER}]
 CLUSTERS = [{"silo": TEXT, "cluster": WHOLE, "agreement": NUMBER}]
@@ -67,11 +90,42 @@ def checked(result: Result, path: Path) -> Result:
     seeds = {len(one["per_seed"]) for one in (result.test, *result.per_silo)}
     if len(seeds) > 1 or 0 in seeds:
         raise SilodpError(f"{path}: per_seed differs in length between silos: run it again.")
+    for number, entry in enumerate(result.metrics):
+        _check_metric(entry, number, result, names, path)
     if result.learned is not None and is_summed_up(result):
         _check(result.learned["silos"], _KEPT, "learned.silos", path)
         if [silo["silo"] for silo in result.learned["silos"]] != names:
             raise SilodpError(f"{path}: learned.silos are not those of per_silo: run it again.")
     return result
+
+
+def _check_metric(
+    entry: Mapping[str, Any], number: int, result: Result, names: list[str], path: Path
+) -> None:
+    """Refuses an entry of `metrics` whose parts do not belong together."""
+    place = f"{path}: metrics[{number}]"
+    known = [result.metric] if number == 0 else list(METRICS)
+    if entry["metric"] not in known:
+        raise SilodpError(
+            f"{place}.metric is {entry['metric']!r:.60}, not one of {', '.join(known)}: run it "
+            "again."
+        )
+    if entry["release"] not in _RELEASES:
+        raise SilodpError(
+            f"{place}.release is {entry['release']!r:.60}, not one of {', '.join(_RELEASES)}: run "
+            "it again."
+        )
+    own = [silo["silo"] for silo in entry["per_silo"]]
+    if own != ([] if entry["release"] == "none" else names):
+        raise SilodpError(f"{place}.per_silo does not name the silos of per_silo: run it again.")
+    if entry["release"] == "noisy" and entry["share"] is None:
+        raise SilodpError(f"{place}.share is missing, but the metric is noisy: run it again.")
+    for one in (entry["test"], *entry["per_silo"]):
+        if one["interval"] is not None and len(one["interval"]) != 2:
+            raise SilodpError(f"{place} has an interval without two ends: run it again.")
+    of_seeds = [one["per_seed"] for one in (entry["test"], entry["no_skill"]) if one is not None]
+    if {len(values) for values in of_seeds} != {len(result.test["per_seed"])}:
+        raise SilodpError(f"{place}: per_seed differs in length from test: run it again.")
 
 
 def fits(value: Any, shape: Any) -> bool:

@@ -41,6 +41,7 @@ _SHAPES = {
     "x": "M-4-3L-3-4 0-1 3-4 4-3 1 0 4 3 3 4 0 1-3 4-4 3-1 0z",
     "*": "M0-6L1.6-2.1 5.7-1.9 2.6 .8 3.5 4.9 0 2.6-3.5 4.9-2.6 .8-5.7-1.9-1.6-2.1z",
 }
+_LETTER = 7.0  # about the width of a letter
 _CIRCLE = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"
 
 
@@ -189,19 +190,44 @@ def axes(
     """Grid lines, tick labels and axis labels."""
     left, right, bottom = frame.x.start, frame.x.end, frame.y.start
     parts = [words(0, 14, y_label, "axis")]
+    taken: list[tuple[float, float]] = []
     for value, text in y_ticks:
         y = frame.y(value)
         parts.append(tag("line", x1=left, x2=right, y1=y, y2=y, class_="grid"))
-        parts.append(words(left - 6, y + 4, text, anchor="end"))
-    for value, text in x_ticks:
-        x = frame.x(value)
+        if _is_free(taken, y - 7, y + 7):
+            parts.append(words(left - 6, y + 4, text, anchor="end"))
+    taken = []
+    # Those at the ends first: words there (such as "no privacy") say what numbers do not.
+    ticks = list(x_ticks)
+    for value, text in [*ticks[-1:], *ticks[:-1]]:
+        x, half = frame.x(value), _LETTER * len(text) / 2
         parts.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="rule"))
         # Long words at the right end would be cut.
-        at_end = x + 3.8 * len(text) > frame.width
-        parts.append(words(x, bottom + 17, text, anchor="end" if at_end else "middle"))
+        at_end = x + half > frame.width
+        ends = (x - 2 * half, x) if at_end else (x - half, x + half)
+        if _is_free(taken, ends[0] - 3, ends[1] + 3):
+            parts.append(words(x, bottom + 17, text, anchor="end" if at_end else "middle"))
     parts.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="rule"))
     parts.append(words((left + right) / 2, bottom + 36, x_label, "axis", "middle"))
     return joined(parts)
+
+
+def _is_free(taken: list[tuple[float, float]], low: float, high: float) -> bool:
+    """Whether no label stands there yet; if so, it is taken from now on."""
+    free = all(high <= start or low >= end for start, end in taken)
+    if free:
+        taken.append((low, high))
+    return free
+
+
+def room_of(text: str) -> float:
+    """About the width of a text."""
+    return _LETTER * len(text)
+
+
+def fitting(labels: Sequence[str], room: float) -> str:
+    """The first label that fits the room, else the last."""
+    return next((label for label in labels if _LETTER * len(label) <= room), labels[-1])
 
 
 def series(frame: Frame, number: int, line: Line) -> Html:

@@ -3,7 +3,6 @@
 import math
 
 from silodp.report import answer, charts
-from silodp.report.answer import method_name
 from silodp.report.drawing import Line, Point
 from silodp.report.html import Html, tag
 from silodp.report.inputs import Run
@@ -11,6 +10,7 @@ from silodp.report.numbers import (
     measured,
     plus_minus,
 )
+from silodp.report.verdict import method_name
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
 

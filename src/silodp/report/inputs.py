@@ -16,6 +16,7 @@ from silodp.base.errors import SilodpError
 from silodp.config.options import tagged
 from silodp.models.metrics import METRICS, get_metric
 from silodp.report.checks import LARGEST, checked
+from silodp.report.numbers import one_budget
 from silodp.results.result import RESULT_FILE, Result, read_result
 from silodp.runs.baselines import BASELINES, BASELINES_FOLDER, baselines_of
 from silodp.sweeps.table import TABLE_FILE
@@ -23,7 +24,6 @@ from silodp.sweeps.table import TABLE_FILE
 if TYPE_CHECKING:
     import pandas as pd
 
-_SAME_BUDGET = 0.02
 # Options that say what the data are: scaling does, the place of files does not.
 _OF_DATA = ("preprocess", *tagged("records"))
 _DEEPEST = 3  # folders below the given one: a site's runs are in results/JOB
@@ -37,6 +37,7 @@ class Run:
       folder: where it is.
       result: its result.
       baselines: local training and FedAvg of the same silos, budgets and seeds, where known.
+      others: runs of other methods of the same, one each: the best.
       sources: the folders of the baselines.
     """
 
@@ -44,6 +45,12 @@ class Run:
     result: Result
     baselines: dict[str, Result] = field(default_factory=dict)
     sources: dict[str, Path] = field(default_factory=dict)
+    others: list[Result] = field(default_factory=list)
+
+    @property
+    def rivals(self) -> list[Result]:
+        """All that the run is compared with: the baselines, and the best of each other method."""
+        return [*self.baselines.values(), *self.others]
 
 
 @dataclass(frozen=True)
@@ -115,16 +122,17 @@ def with_baselines(runs: Sequence[Run]) -> list[Run]:
         baselines, sources = dict(run.baselines), dict(run.sources)
         metric = get_metric(run.result.metric)
         others = sorted(runs, key=lambda one, m=metric: m.loss_like(one.result.mean))
+        rivals: dict[str, Result] = {}
         for other in others:
             method = other.result.method
-            if (
-                method in BASELINES
-                and method not in baselines
-                and comparable(run.result, other.result)
-            ):
+            if method == run.result.method or not comparable(run.result, other.result):
+                continue
+            if method not in BASELINES:
+                rivals.setdefault(method, other.result)
+            elif method not in baselines:
                 baselines[method], sources[method] = other.result, other.folder
         baselines.pop(run.result.method, None)
-        completed.append(Run(run.folder, run.result, baselines, sources))
+        completed.append(Run(run.folder, run.result, baselines, sources, list(rivals.values())))
     return completed
 
 
@@ -140,7 +148,7 @@ def comparable(one: Result, other: Result) -> bool:
         and conditions(one) == conditions(other)
         and all(
             # Calibration ends a little below the budget, and not with the same digits.
-            mine == theirs or abs(mine - theirs) < _SAME_BUDGET * mine
+            mine == theirs or one_budget([mine, theirs])
             for mine, theirs in zip(one.epsilons, other.epsilons, strict=True)
         )
     )

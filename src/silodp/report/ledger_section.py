@@ -6,7 +6,8 @@ from typing import Any
 
 from silodp.base.errors import SilodpError
 from silodp.base.text import percent, shown
-from silodp.privacy.ledger import account as spending
+from silodp.privacy.ledger.account import Account, Run, account_of
+from silodp.privacy.ledger.standing import standing
 from silodp.privacy.ledger.storage import Ledger, ledger_paths, read_path
 from silodp.privacy.ledger.words import about_in_words, in_words
 from silodp.report import meaning, tables
@@ -40,7 +41,7 @@ def what_is_left(
     """What was spent and is left, by silo."""
     left = {}
     for ledger in ledgers:
-        left[ledger.silo] = spending.standing(ledger)
+        left[ledger.silo] = standing(ledger)
         step()
     return left
 
@@ -74,7 +75,7 @@ def ledgers_section(
 
 
 def _ledger(ledger: Ledger, left: Mapping[str, Any], unfolded: bool) -> Html:
-    account = spending.account_of(ledger)
+    account = account_of(ledger)
     name = f"Silo {shown(ledger.silo)}"
     if account.allowance is None:
         state = tag("p", "No allowance was set yet, so nothing could be spent.")
@@ -87,7 +88,7 @@ def _ledger(ledger: Ledger, left: Mapping[str, Any], unfolded: bool) -> Html:
     return tag("article", tag("h3", name), state, details)
 
 
-def _details(ledger: Ledger, account: spending.Account, left: Mapping[str, Any]) -> Html:
+def _details(ledger: Ledger, account: Account, left: Mapping[str, Any]) -> Html:
     parts: list[Html] = []
     if account.allowance is not None:
         parts.append(tag("h4", "What all of it together could tell an attacker"))
@@ -160,7 +161,7 @@ def _state(left: Mapping[str, Any], one: str) -> str:
     return text
 
 
-def _runs(ledger: Ledger, account: spending.Account) -> Html:
+def _runs(ledger: Ledger, account: Account) -> Html:
     rows = []
     begun = {e.seq: e.time for e in ledger.entries}
     for run in account.runs.values():
@@ -183,7 +184,7 @@ def _runs(ledger: Ledger, account: spending.Account) -> Html:
     return tables.table("What was released, run by run", columns, rows)
 
 
-def _standing(run: spending.Run) -> str:
+def _standing(run: Run) -> str:
     if run.closed is None:
         return "open; holds what is not charged yet"
     given_back = run.rounds - run.charged

@@ -1,9 +1,11 @@
 """Numbers as people read them."""
 
 import math
+from collections.abc import Sequence
 
 from silodp.models.metrics import get_metric
 
+_SAME_BUDGET = 0.02
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -23,6 +25,12 @@ def of_hundred(chance: float) -> str:
     digits = 0 if value in (0, 100) else max(0, 2 - math.floor(math.log10(max(value, 1e-4))))
     digits = 4 if value > 99.9 else digits
     return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:g}"
+
+
+def one_budget(epsilons: Sequence[float]) -> bool:
+    """Whether these are one budget: noise is calibrated to a little below what was requested."""
+    low, high = min(epsilons), max(epsilons)
+    return low == high or (math.isfinite(high) and high - low <= _SAME_BUDGET * high)
 
 
 def budget(epsilon: float) -> str:

@@ -1,30 +1,35 @@
 """The part of a report about one run: the answer, then the details."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from silodp.base.text import shown
 from silodp.models.metrics import get_metric
-from silodp.report import answer
-from silodp.report.answer import WHAT, method_name
+from silodp.report import answer, tables
+from silodp.report.answer import WHAT
 from silodp.report.gains import Gain, overall
 from silodp.report.history_part import history_part
-from silodp.report.html import Html, tag
+from silodp.report.html import Child, Html, tag
 from silodp.report.inputs import Run
+from silodp.report.measured_part import measured_part
 from silodp.report.numbers import (
     MINUS,
     budget,
     count,
     measured,
+    one_budget,
 )
 from silodp.report.privacy_part import Left, privacy_part
 from silodp.report.relations import relations_of
 from silodp.report.settings_part import settings_part
 from silodp.report.silos_part import silos_part
+from silodp.report.verdict import is_clear, method_name, verdict
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
 
 _MOST_NAMED = 12  # silos in a sentence
+_MOST_COLUMNS = 12
 
 
 def run_section(run: Run, number: int, left: Left | None) -> Html:
@@ -36,13 +41,19 @@ def run_section(run: Run, number: int, left: Left | None) -> Html:
       left: what each silo's ledger says, by silo; None if no ledgers were given.
     """
     result = run.result
+    said = verdict(result, run.rivals)
     return tag(
         "section",
         tag("h2", name_of_run(run), id=f"run-{number}"),
-        tag("p", answer.headline(run), class_="headline"),
+        _about(result),
+        tag("p", said.headline, class_="headline"),
+        [tag("p", sentence) for sentence in said.more],
+        _left_behind(said.left_behind),
         _tiles(run),
         tag("ul", [tag("li", sentence) for sentence in answer.sentences(run)]),
         _warnings(run),
+        tag("h3", "What was measured"),
+        measured_part(result),
         tag("h3", "Each silo"),
         silos_part(run),
         tag("h3", "While it was trained"),
@@ -66,6 +77,36 @@ def name_of_run(run: Run) -> str:
     return f"{shown(result.data)}, {method_name(result)}, {budgets}"
 
 
+def _about(result: Result) -> Html | None:
+    """What is predicted, from what, and what for."""
+    problem = result.problem
+    rows: list[tuple[str, Child]] = []
+    if purpose := result.options.get("purpose"):
+        rows.append(("purpose", str(purpose)))
+    if problem is not None:
+        rows.append(("predicted", _predicted(problem)))
+        columns = [shown(str(name)) for name in problem["columns"]]
+        if columns:
+            more = len(columns) - _MOST_COLUMNS
+            listed_columns = ", ".join(columns[:_MOST_COLUMNS])
+            listed_columns += f" and {more:,} more" if more > 0 else ""
+            rows.append(("from", listed_columns))
+    return tables.pairs(rows) if rows else None
+
+
+def _predicted(problem: Mapping[str, Any]) -> str:
+    classes = [shown(str(name)) for name in problem["classes"]]
+    more = f": {', '.join(classes[:_MOST_NAMED])}" if classes else ""
+    return f"{shown(str(problem['target']))} ({problem['task']}{more})"
+
+
+def _left_behind(sentences: Sequence[str]) -> Html | None:
+    if not sentences:
+        return None
+    items = tag("ul", [tag("li", sentence) for sentence in sentences])
+    return tag("div", tag("strong", "Left behind"), items, class_="warning", role="note")
+
+
 def _tiles(run: Run) -> Html:
     result = run.result
     what = f"test {get_metric(result.metric).noun}"
@@ -78,7 +119,7 @@ def _tiles(run: Run) -> Html:
     finite = [epsilon for epsilon in result.epsilons if math.isfinite(epsilon)]
     if finite:
         low, high = budget(min(finite)), budget(max(finite))
-        value = low if low == high else f"{low} to {high}"
+        value = high if one_budget(finite) else f"{low} to {high}"
         value += " or none" if answer.without_privacy(result) else ""
         tiles.append(_tile("epsilon", value, _proven(result)))
     else:
@@ -105,7 +146,7 @@ def _gain_words(gain: Gain, result: Result) -> tuple[str, str]:
     way = "better" if gain.mean > 0 else "worse"
     if math.isnan(gain.error):
         return value, f"{way}, but too few seeds to tell"
-    return value, f"clearly {way}" if gain.clear else f"{way}, but perhaps by chance"
+    return value, f"clearly {way}" if is_clear(gain, result) else f"{way}, but perhaps by chance"
 
 
 def _proven(result: Result) -> str:

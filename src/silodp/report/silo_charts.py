@@ -19,6 +19,7 @@ from silodp.report.numbers import measured
 MOST_ROWS = 40  # most silos that get a row and a name of their own
 _ROW = 26
 _LONGEST_NAME = 24
+_LEAST_ROW = 14  # pixels between two names
 
 
 class Bar(NamedTuple):
@@ -54,7 +55,9 @@ def rows_of_dots(
         y = Scale(0, len(rows), bottom, 26)
         frame = Frame(width, bottom + 44, x, y)
         ticks = [(t, measured(t, metric)) for t in x.ticks(7 if width == drawing.WIDE else 4)]
-        shape = [drawing.axes(frame, get_metric(metric).brief, "", ticks, [])]
+        about = get_metric(metric)
+        label = drawing.fitting((about.brief, about.label), width - left)
+        shape = [drawing.axes(frame, label, "", ticks, [])]
         groups: dict[int, list[Html]] = {}
         for number, (name, dots) in enumerate(rows):
             at = 26 + _ROW * (number + 0.5)
@@ -167,7 +170,8 @@ def _lying(width, bars, x_label, alt, largest, ends) -> Html:
 
 
 def _standing(width, bars, x_label, alt, largest, ends) -> Html:
-    frame = in_frame(width, 240, Scale(0, len(bars), 0, 1), Scale(0, largest, 0, 1))
+    room = drawing.room_of(max(ends, key=len)) if ends else 0
+    frame = in_frame(width, 240, Scale(0, len(bars), 0, 1), Scale(0, largest, 0, 1), room)
     wide = frame.x(1.0) - frame.x(0.0)
     ticks = [(t, f"{t:g}") for t in frame.y.ticks(5)]
     if ends:
@@ -196,12 +200,22 @@ def _stacked(bar: Bar, largest: float) -> list[tuple[str, float, float]]:
     ]
 
 
-def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, below: Html) -> Html:
-    """A map of a matrix [silos, silos], in the given order: who is alike."""
+def map_chart(
+    title: str,
+    values: np.ndarray,
+    names: Sequence[str],
+    alt: str,
+    below: Html,
+    ends: tuple[str, str, str] = ("opposite", "nothing in common", "alike"),
+) -> Html:
+    """A map of a matrix [silos, silos] of numbers from -1 to 1, in the given order: who is alike.
+
+    `ends` says what -1, 0 and 1 mean, beside the scale.
+    """
     many = len(names) > MOST_ROWS
 
     def draw(width: int) -> Html:
-        left = 4 if many else _room(names, width)
+        left = _room(names, width)
         side = min(width - left - 4, 420)
         cell = side / len(names)
         picture = tag(
@@ -213,14 +227,12 @@ def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, be
             height=side,
             class_="pixels",
         )
-        named = (
-            []
-            if many or cell < 9
-            else [
-                words(left - 8, 4 + cell * (n + 0.5) + 4, _name(name, width), "name", "end")
-                for n, name in enumerate(names)
-            ]
-        )
+        # Where there is no room for all names, every so many silos have theirs.
+        step = math.ceil(_LEAST_ROW / cell)
+        named = [
+            words(left - 8, 4 + cell * (n + 0.5) + 4, _name(names[n], width), "name", "end")
+            for n in range(0, len(names), step)
+        ]
         targets = (
             []
             if many
@@ -237,10 +249,35 @@ def map_chart(title: str, values: np.ndarray, names: Sequence[str], alt: str, be
         )
         frame = tag("rect", x=left, y=4, width=side, height=side, class_="frame")
         dots = tag("g", targets, class_="series", data_series=0)
-        return svg(width, side + 8, alt, picture, frame, *named, dots)
+        scale = _scale(left, side + 16, side, ends)
+        return svg(width, side + 56, alt, picture, frame, *named, scale, dots)
 
-    # Without names one drawing fits both widths, and a large picture is in the page once.
+    # A large picture is in the page once: one drawing fits both widths.
     return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
+
+
+def _scale(left: float, top: float, wide: float, ends: tuple[str, str, str]) -> Html:
+    """The colours from -1 to 1, with their numbers and what these mean."""
+    colours = drawing.matrix_picture(np.linspace(-1, 1, 64)[None])
+    marks = [
+        words(left + wide * share, top + 24, f"{number:+.0f}" if number else "0", "tick", anchor)
+        for number, share, anchor in ((-1, 0, "start"), (0, 0.5, "middle"), (1, 1, "end"))
+    ]
+    said = [
+        words(left + wide * share, top + 37, text, "tick", anchor)
+        for text, share, anchor in zip(ends, (0, 0.5, 1), ("start", "middle", "end"), strict=True)
+    ]
+    bar = tag(
+        "image",
+        href=colours,
+        x=left,
+        y=top,
+        width=wide,
+        height=10,
+        preserveAspectRatio="none",
+    )
+    border = tag("rect", x=left, y=top, width=wide, height=10, class_="frame")
+    return joined(bar, border, *marks, *said)
 
 
 def _name(name: str, width: int) -> str:

@@ -7,18 +7,21 @@ from typing import Any
 from silodp.base.text import shown
 from silodp.models.metrics import get_metric
 from silodp.report import answer, silo_charts, tables
-from silodp.report.answer import WHAT, method_name
+from silodp.report.answer import WHAT
 from silodp.report.drawing import colour_of
 from silodp.report.gains import Gain, gains_by_silo
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
+from silodp.report.measured_part import interval_text
 from silodp.report.numbers import (
     MINUS,
     budget,
     measured,
+    one_budget,
     plus_minus,
 )
 from silodp.report.tables import Cell, folded
+from silodp.report.verdict import first_entry, method_name, no_skill_name, verdict
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
 
@@ -103,9 +106,8 @@ def _alt_silos(run: Run) -> str:
     means = [silo["mean"] for silo in _measured(run.result)]
     metric = run.result.metric
     start = f"Test metric of each silo, from {measured(min(means), metric)} to "
-    return (
-        f"{start}{measured(max(means), metric)}. {answer.headline(run)} The table has the numbers."
-    )
+    said = verdict(run.result, run.rivals).headline
+    return f"{start}{measured(max(means), metric)}. {said} The table has the numbers."
 
 
 def _silo_words(silo: Mapping[str, Any], result: Result) -> str:
@@ -130,7 +132,9 @@ def _sorted(result: Result, method: str, gains: Sequence[Gain]) -> list[Html]:
 def _gain_text(gain: Gain, metric: str) -> str:
     if math.isnan(gain.mean):
         return ""
-    words = f"{'+' if gain.mean >= 0 else MINUS}{get_metric(metric).size(gain.mean)}"
+    if gain.mean == 0:
+        return "the same"
+    words = f"{'+' if gain.mean > 0 else MINUS}{get_metric(metric).size(gain.mean)}"
     return words if math.isnan(gain.error) or not gain.clear else f"{words} (clear)"
 
 
@@ -144,7 +148,14 @@ def _silo_table(
     run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]
 ) -> Html:
     result = run.result
-    columns = ["silo", "records", "epsilon", method_name(result)]
+    budgets = [] if one_budget(result.epsilons) else ["epsilon"]  # the same says nothing here
+    columns = ["silo", "records", *budgets, method_name(result)]
+    entry = first_entry(result)
+    if entry is not None and entry["release"] == "exact":
+        columns += ["95 %", no_skill_name(result)]
+        beside = entry["per_silo"]
+    else:
+        beside = None
     for method, _ in others:
         columns += [WHAT[method], f"vs {WHAT[method]}"]
     rows = []
@@ -153,9 +164,14 @@ def _silo_table(
         row: list[Any] = [
             silo["silo"],
             Cell("secret" if records is None else f"{records:,}", float(records or math.nan)),
-            Cell(budget(privacy["epsilon"]), privacy["epsilon"]),
+            *([Cell(budget(privacy["epsilon"]), privacy["epsilon"])] if budgets else []),
             _metric_cell(silo, result),
         ]
+        if beside is not None:
+            none, ends = beside[place]["no_skill"], beside[place]["interval"]
+            row.append(Cell(interval_text(ends, result.metric), ends[0] if ends else math.nan))
+            text = "" if none is None else measured(none, result.metric)
+            row.append(Cell(text, math.nan if none is None else none))
         for method, other in others:
             theirs, gain = other.per_silo[place], gains[method][place]
             row.append(_metric_cell(theirs, other))
@@ -164,4 +180,6 @@ def _silo_table(
     metric = get_metric(result.metric)
     what = f"{metric.noun} (a gain is a smaller one)" if metric.better == "lower" else metric.noun
     caption = f"Each silo's test {what}: {answer.over_seeds(result)}, ± standard deviation"
+    if beside is not None:
+        caption += "; 95 %: the interval by its test records. All exact: at a site they stay there"
     return tables.table(caption, columns, rows)

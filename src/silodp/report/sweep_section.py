@@ -11,7 +11,7 @@ from silodp.report import charts, tables
 from silodp.report.drawing import Line, Point, name_of
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run, SweepTable, data_of
-from silodp.report.numbers import budget, count, measured, plus_minus
+from silodp.report.numbers import budget, count, measured, one_budget, plus_minus
 from silodp.report.tables import Cell, folded
 
 if TYPE_CHECKING:
@@ -122,7 +122,10 @@ def settings_of_runs(runs: Sequence[Run]) -> list[Settings]:
             "proven": result.proven,
             **{name: result.options.get(name) for name in ("lam", "lr", "rounds")},
         }
-        groups.setdefault((data_of(result), result.data, result.metric), []).append(row)
+        rows = groups.setdefault((data_of(result), result.data, result.metric), [])
+        # Calibrated to one budget, runs end a little below it, each elsewhere: it is one budget.
+        alike = [one["epsilon"] for one in rows if one_budget([one["epsilon"], row["epsilon"]])]
+        rows.append(row | {"epsilon": alike[0]} if alike else row)
     return [
         Settings(data, metric, rows, ["run", "lam", "lr", "rounds"])
         for (_, data, metric), rows in groups.items()
@@ -182,6 +185,8 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
 def _winner(group: Settings, budgets: Sequence[float], best) -> str:
     """Says which method is ahead, in a few words."""
     ahead = [_best_at(epsilon, best, group.metric)[0] for epsilon in budgets]
+    if all(_level(epsilon, best) for epsilon in budgets):
+        return "no method is ahead"
     most = max(dict.fromkeys(ahead), key=ahead.count)
     name = name_of(look_of(most))
     if len(budgets) == 1:
@@ -189,6 +194,12 @@ def _winner(group: Settings, budgets: Sequence[float], best) -> str:
     if ahead.count(most) == len(budgets):
         return f"{name} is ahead at every budget"
     return f"{name} is ahead at {ahead.count(most)} of {len(budgets)} budgets"
+
+
+def _level(epsilon: float, best) -> bool:
+    """Whether several methods have the same metric there, all of them."""
+    means = [row["mean"] for (_, at), row in best.items() if at == epsilon]
+    return len(means) > 1 and len(set(means)) == 1
 
 
 def _best_at(epsilon: float, best, metric: str) -> tuple[str, Mapping[str, Any]]:

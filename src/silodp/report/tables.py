@@ -1,11 +1,13 @@
 """Tables that can be sorted and searched with page.js, and read without it."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from silodp.report.html import Child, Html, joined, tag
 
+_BREAKS = re.compile(r" (?=\(|to )")
 _MOST_WITHOUT_SEARCH = 12
 
 
@@ -28,7 +30,10 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
         )
         for name, number in zip(columns, numeric, strict=True)
     ]
-    body = [tag("tr", [_cell(cell, n == 0) for n, cell in enumerate(row)]) for row in rows]
+    body = [
+        tag("tr", [_cell(cell, name, n == 0) for n, (name, cell) in enumerate(named)])
+        for named in (list(zip(columns, row, strict=True)) for row in rows)
+    ]
     search = None
     if len(rows) > _MOST_WITHOUT_SEARCH:
         box = tag("input", type="search", data_filter=True, autocomplete="off")
@@ -47,12 +52,31 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
     return tag("div", search, tag("div", whole, **scrolls), class_="table")
 
 
-def _cell(cell: Child | Cell, first: bool) -> Html:
+def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
+    """A cell; on a narrow screen a row is a block, and each cell says its column's name."""
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        return tag("td", cell.content, class_="number", data_v=sorted_by)
-    return tag("th", cell, scope="row") if first else tag("td", cell)
+        content, whole = cell.content, False
+        if type(content) is str:
+            content, whole = _unbroken(content)
+        class_ = "number whole" if whole else "number"
+        return tag("td", content, class_=class_, data_v=sorted_by, data_column=column)
+    return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
+
+
+def _unbroken(text: str) -> tuple[Child, bool]:
+    """The text with line breaks only where they do no harm, and whether there is none at all.
+
+    "0.1 ± 0.2" and "5 %" stay whole.
+    """
+    parts = _BREAKS.split(text)
+    if len(parts) == 1:
+        return text, True
+    first, *more = (
+        tag("span", part, class_="whole") if " " in part else joined(part) for part in parts
+    )
+    return joined(first, [joined(Html(" "), part) for part in more]), False
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:

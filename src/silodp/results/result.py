@@ -29,7 +29,7 @@ from silodp.results.views import as_html, by_silo, in_a_line
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
 # The format of `result.json` (docs/stability.md); results from before it had a number are 1.
-FORMAT = 1
+FORMAT = 2
 FROM_PYTHON = "(given from Python)"  # the option `data` of such records
 AT_SITES = "sites"  # the engine of a result that a real site wrote about itself
 # Fields of a result whose numbers may be infinite, at any depth; within `learned` all fields are
@@ -38,6 +38,7 @@ _NUMBERS = frozenset(
     {
         *("epsilon", "noise_multiplier", "mean", "std", "per_seed"),
         *("lam", "silo_lam", "method_options", "lifetime_epsilon", "learned"),
+        *("interval", "no_skill", "low", "high"),
     }
 )
 _NAMES = frozenset({"silo", "groups", "summary", "feature", "layer"})
@@ -67,6 +68,13 @@ class Result:
       person: {"silos", "epsilon", "delta"}: the guarantee for somebody with data in that many
         silos, if it was requested.
       history: [{"round", "mean", "std", "per_seed"}].
+      metrics: [{"metric", "release", "test", "no_skill", "private", "per_silo"}], `metric` first:
+        all that was measured at the last round, beside the best prediction without features, with
+        intervals (see `runs.evaluation`). `release` says whether it is "exact" (and so stays with
+        the records), "noisy" (and what part of epsilon it took, `share`) or "none". Empty in
+        results of sweeps and of format 1.
+      problem: {"task", "target", "unit", "classes", "columns"}: what was learned from what, where
+        known; `unit` is how much of the target's own unit a metric's 1 is.
       seconds: how long each part took, by name.
       versions: versions of the software.
       tuning: if hyperparameters were tuned: the grid, each silo's choice, and the cost.
@@ -100,6 +108,8 @@ class Result:
     learned: dict[str, Any] | None = None
     models: Any = None
     cards: list[dict[str, Any]] | None = None
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    problem: dict[str, Any] | None = None
 
     @property
     def mean(self) -> float:

@@ -43,35 +43,60 @@ def as_html(result: "Result") -> str:
             own["silo"],
             own["records"],
             None if own["mean"] is None else metric.plus_minus(own["mean"], own["std"]),
+            None if none is None else metric.text(none),
             own["test_records"],
             f"{privacy['epsilon']:.3g}",
             f"{privacy['delta']:.3g}",
             "yes" if privacy["proven"] else "no",
         )
-        for own, privacy in zip(result.per_silo, result.privacy, strict=True)
+        for own, none, privacy in zip(
+            result.per_silo, _no_skill(result), result.privacy, strict=True
+        )
     ]
-    header = ("silo", "records", metric.heading, "test records", "epsilon", "delta", "proven")
+    header = (
+        *("silo", "records", metric.heading, "no skill", "test records"),
+        *("epsilon", "delta", "proven"),
+    )
     notes = [EXPERIMENT] if result.experiment else []
     notes += [NOT_PRIVATE] if math.inf in result.epsilons else []
     return html_table(in_a_line(result), header, rows, [*notes, *result.unproven, *result.warnings])
 
 
+def _no_skill(result: "Result") -> list[float | None]:
+    """The metric in each silo of the best prediction without features, where it is known."""
+    if not result.metrics:
+        return [None] * len(result.per_silo)
+    return [silo["no_skill"] for silo in result.metrics[0]["per_silo"]]
+
+
 def by_silo(result: "Result") -> pd.DataFrame:
-    """A row for each silo: its metric, its records, and what it spent."""
+    """A row for each silo: its metrics beside no skill, its records, and what it spent."""
     rows = [
         {
             "silo": own["silo"],
             result.metric: own["mean"],
             f"{result.metric}_std": own["std"],
+            **_measured(result, place),
             "records": own["records"],
             "test_records": own["test_records"],
             "epsilon": privacy["epsilon"],
             "delta": privacy["delta"],
             "proven": privacy["proven"],
         }
-        for own, privacy in zip(result.per_silo, result.privacy, strict=True)
+        for place, (own, privacy) in enumerate(zip(result.per_silo, result.privacy, strict=True))
     ]
     return pd.DataFrame(rows).set_index("silo")
+
+
+def _measured(result: "Result", place: int) -> dict[str, float | None]:
+    """All that was measured in a silo, each beside the best prediction without features."""
+    values: dict[str, float | None] = {}
+    for entry in result.metrics:
+        if not entry["per_silo"]:  # beside a metric that was paid for, others are kept back
+            continue
+        own = entry["per_silo"][place]
+        values |= {entry["metric"]: own["mean"], f"{entry['metric']}_no_skill": own["no_skill"]}
+    return values
 
 
 def to_frame(results: "Iterable[Result]") -> pd.DataFrame:

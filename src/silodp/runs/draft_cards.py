@@ -27,6 +27,8 @@ def draft_cards(
         # From the federation as it was loaded: with noisy statistics, pixels become numbers.
         "pixels": None if first.pixels is None else list(first.pixels),
     }
+    if model.threshold:
+        about["threshold"] = model.threshold
     return [
         {
             "task": first.task,

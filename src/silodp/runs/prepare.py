@@ -16,11 +16,12 @@ from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
+from silodp.data.problems import Problems, reported
 from silodp.data.registry import DataSource, Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
-from silodp.models.metrics import Metric, mean_metric, metric_for
+from silodp.models.metrics import Metric, mean_metric, metrics_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.privacy.accounting.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
@@ -54,8 +55,18 @@ class Prepared(NamedTuple):
 
     @property
     def metric(self) -> Metric:
-        """The metric on test records."""
+        """The metric on test records that runs go by."""
         return self.specs[0].metric
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """All that is measured on test records; the first is `metric`."""
+        return self.specs[0].metrics
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether any silo has test records, by public counts."""
+        return any(one.public_test_counts.any() for one in self.federations)
 
     @property
     def plans(self) -> list[tuple[SiloPlan, ...]]:
@@ -87,10 +98,11 @@ class Prepared(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The federation of each seed, and the training settings that fit."""
+    """The federation of each seed, the training settings that fit, and how a table was read."""
 
     federations: list[Federation]
     defaults: Defaults
+    said: tuple[str, ...] = ()
 
 
 def prepare(
@@ -125,24 +137,37 @@ def prepare_loaded(
       of_federation: the names of all silos, where the data are those of some of them.
     """
     method = get_method(requests[0].method)
-    federations, defaults = loaded
+    federations, defaults, _ = loaded
     check_equal_shapes(federations)
     first = federations[0]
     settings = [resolve(request, defaults, custom_model, first.task) for request in requests]
     model = custom_model or get_model(
-        settings[0].model_name, first.task, first.input_shape, first.num_classes
+        settings[0].model_name,
+        first.task,
+        first.input_shape,
+        first.num_classes,
+        requests[0].prevalence,
     )
+    if custom_model is not None and requests[0].prevalence is not None:
+        raise SilodpError(
+            "--prevalence weighs records in the loss, and a custom model has its own: leave it "
+            "out, and give custom_model a loss with weights."
+        )
     if model.task != first.task:
         raise SilodpError(
             f"Model {model.name!r} is for a {model.task} task, but the data are {first.task}: give "
             "a model for that task."
         )
+    model = _decided(model, requests[0].cost_ratio)
     if first.pixels is not None:
         model = on_pixels(model, *first.pixels)
     if settings[0].select_score == "error" and not get_task(first.task).of_classes:
         raise SilodpError(f"--select-score is 'error', but a {first.task} has none: choose loss.")
     _check_side_queries(requests, first)
-    metric = metric_for(first.task, requests[0].metric)  # refuses one of another task
+    # Refuses one of another task.
+    metrics = metrics_for(
+        first.task, requests[0].metric, requests[0].metrics, model.has_probabilities
+    )
     own_values = [
         own_values_of(request, method, first.names, first.left_out) for request in requests
     ]
@@ -165,7 +190,7 @@ def prepare_loaded(
             options,
             method=method,
             model=model,
-            metric=metric,
+            metrics=metrics,
             policies=own,
             plans=planned,
             own_values=silos,
@@ -177,22 +202,102 @@ def prepare_loaded(
     return Prepared(specs, federations, warnings)
 
 
-def load(request: RunRequest, data: Data | None, reporter: Reporter) -> Loaded:
-    """Reads the data of every seed."""
+def _decided(model: Model, cost_ratio: float | None) -> Model:
+    """The model with the threshold that costs least by this ratio.
+
+    With probability p, "yes" costs (1 - p) false alarms and "no" p times the ratio: "yes" costs
+    less where p / (1 - p) is above 1 / ratio.
+    """
+    if cost_ratio is None:
+        return model
+    decided = model._replace(threshold=-math.log(cost_ratio))
+    _ = decided.deciding  # refuses another task
+    if not model.has_probabilities:
+        raise SilodpError(
+            f"--cost-ratio needs probabilities, which the model {model.name!r} does not give: "
+            "choose another --model, or leave it out."
+        )
+    return decided
+
+
+def load(
+    request: RunRequest, data: Data | None, reporter: Reporter, problems: Problems | None = None
+) -> Loaded:
+    """Reads the data of every seed.
+
+    `problems` gets all that is wrong with them; else the first is raised, with the number of
+    others.
+    """
     reporter.stage("loading data")
     seeds = range(request.first_seed, request.first_seed + request.seeds)
     if data is None or isinstance(data, DataSource):
         wanted = data_options(request)
-        source = data or datasets.resolve(request.data, wanted)
-        return Loaded([source.load(seed, wanted) for seed in seeds], source.defaults)
+        with reported(problems) as own:
+            source = data or datasets.resolve(request.data, wanted, own)
+            return Loaded(
+                [source.load(seed, wanted) for seed in seeds], source.defaults, source.said
+            )
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))
+
+
+def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Loaded:
+    """Loads the data of every seed and makes the checks of a run; `problems` gets what they find.
+
+    What hangs on a budget is left to `plan`: the checks are those of a run without privacy.
+    """
+    loaded = load(request, None, reporter, problems)
+    if len(problems):  # seeds may have left different silos
+        names = set.intersection(*(set(one.names) for one in loaded.federations))
+        silos = [[s for s in one.silos if s.name in names] for one in loaded.federations]
+        if not names:
+            return loaded
+        loaded = loaded._replace(
+            federations=[
+                replace(one, silos=tuple(own))
+                for one, own in zip(loaded.federations, silos, strict=True)
+            ]
+        )
+
+    def prepared(federations: list[Federation]) -> None:
+        check_worthwhile(
+            prepare_loaded([request], loaded._replace(federations=federations), None, reporter)
+        )
+
+    try:
+        prepared(loaded.federations)
+    except SilodpError as error:
+        before = len(problems)
+        for name in loaded.federations[0].names:  # each silo by itself, to find all
+            with problems.noted():
+                prepared([only_silo(one, name) for one in loaded.federations])
+        if len(problems) == before:
+            problems.add(error)
+    return loaded
+
+
+def only_silo(federation: Federation, name: str) -> Federation:
+    """The federation with one of its silos alone, if it has it."""
+    own = tuple(silo for silo in federation.silos if silo.name == name)
+    return replace(federation, silos=own) if own else federation
 
 
 def data_options(request: RunRequest) -> DataOptions:
     """The part of the options that data sources take."""
     given = {name: OPTIONS[name].parted(getattr(request, name)) for name in DATA_OPTIONS}
+    if given["cut_points"] is not None:
+        given["cut_points"] = _numbers("--cut-points", given["cut_points"])
     return DataOptions(**given)
+
+
+def _numbers(what: str, values: Sequence[object]) -> list[float]:
+    """Numbers, some of which may be text."""
+    try:
+        return [float(str(value)) for value in values]
+    except ValueError:
+        raise SilodpError(
+            f"{what} is {list(values)!r}: give numbers separated by commas."
+        ) from None
 
 
 def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:
@@ -208,7 +313,8 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             "budget at a time."
         )
     if one.metric_share:
-        mean_metric(metric_for(federation.task, one.metric), "--metric-share")
+        first, *_ = metrics_for(federation.task, one.metric, one.metrics)
+        mean_metric(first, "--metric-share")
     if one.metric_share and federation.by_subject:
         raise SilodpError(
             "--metric-share: noisy metrics are priced by record, but here a subject may have "
@@ -237,7 +343,7 @@ def check_worthwhile(prepared: Prepared, for_models: bool = False) -> None:
     metric = prepared.metric
     if prepared.specs[0].request.metric_share:
         return
-    if for_models and not any(one.public_test_counts.any() for one in prepared.federations):
+    if for_models and not prepared.is_tested:
         return
     if not metric.where_known(prepared.federations).any(axis=1).all():
         raise SilodpError(

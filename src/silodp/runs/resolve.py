@@ -69,7 +69,7 @@ class RunSpec(ResolvedOptions):
     Attributes:
       method: how silos learn together.
       model: the model that is trained.
-      metric: the metric on test records.
+      metrics: what is measured on test records; the run goes by the first.
       policies: one per silo.
       plans: one per silo.
       own_values: the method's options that differ from silo to silo, by name.
@@ -77,10 +77,15 @@ class RunSpec(ResolvedOptions):
 
     method: MethodEntry
     model: Model
-    metric: Metric
+    metrics: tuple[Metric, ...]
     policies: tuple[Policy, ...]
     plans: tuple[SiloPlan, ...]
     own_values: OwnValues
+
+    @property
+    def metric(self) -> Metric:
+        """The metric on test records that the run goes by."""
+        return self.metrics[0]
 
 
 def resolve(

@@ -27,6 +27,7 @@ from silodp.models.model import Model
 from silodp.results.result import FROM_PYTHON, Result
 from silodp.runs.accounts import ledgers_of, refuse_early
 from silodp.runs.baselines import forget_baselines, train_baselines
+from silodp.runs.evaluation import evaluated
 from silodp.runs.prepare import (
     Data,
     Prepared,
@@ -83,7 +84,9 @@ def run(
     if baselines and place is not None:
         own = {"federation": federation, "custom_model": custom_model, "reporter": reporter}
         train_baselines(run, place.folder, resume, overwrite, **own, **options)
-    training, (result,) = _trained(federation, custom_model, keep_models, place, reporter, options)
+    training, (result,) = _trained(
+        federation, custom_model, keep_models, place, reporter, options, grid=False
+    )
     with training.closed_on_failure():
         check_finite(result)
         if place is not None:
@@ -120,7 +123,9 @@ def sweep(
       [True, True]
     """
     place = run_folder(out, resume, overwrite)
-    training, results = _trained(federation, custom_model, keep_models, place, reporter, options)
+    training, results = _trained(
+        federation, custom_model, keep_models, place, reporter, options, grid=True
+    )
     training.close()
     return results
 
@@ -169,6 +174,7 @@ def _trained(
     place: RunFolder | None,
     reporter: Reporter | None,
     options: Mapping[str, Any],
+    grid: bool,
 ) -> tuple[TrainingRun, list[Result]]:
     requests = _requests(options, federation, custom_model)
     first = requests[0]
@@ -181,20 +187,12 @@ def _trained(
         loaded = load(first, federation, watch)
         watch.done("load")
         prepared = prepare_loaded(requests, loaded, custom_model, watch)
-        training = train(prepared, place, watch, keep_models)
-    models = training.execution.models or [None] * len(requests)
+        # What a run's models are worth is worked out from them; of a grid's, one metric is enough.
+        training = train(prepared, place, watch, keep_models or not grid, for_models=keep_models)
     with training.closed_on_failure():
         results = [
-            result_of(
-                prepared,
-                training.federations,
-                number,
-                training.execution.rounds,
-                metrics_of(prepared, training, number),
-                training.seconds,
-                models[number],
-                training.execution.learned[number],
-                noisy_metric=first.metric_share > 0,
+            _result_of(
+                prepared, training, number, keep_models, measured=not grid and prepared.is_tested
             )
             for number in range(len(requests))
         ]
@@ -203,15 +201,43 @@ def _trained(
     return training, results
 
 
+def _result_of(
+    prepared: Prepared, training: TrainingRun, number: int, keep_models: bool, measured: bool
+) -> Result:
+    """The result of one setting; `measured` says whether all metrics are worked out."""
+    by_silo = metrics_of(prepared, training, number)
+    kept = training.execution.models
+    models = None if kept is None else kept[number]
+    return result_of(
+        prepared,
+        training.federations,
+        number,
+        training.execution.rounds,
+        by_silo,
+        training.seconds,
+        models if keep_models else None,
+        training.execution.learned[number],
+        noisy_metric=prepared.specs[number].request.metric_share > 0,
+        measured=evaluated(prepared, number, training.federations, models, by_silo[-1])
+        if measured
+        else [],
+    )
+
+
 def train(
     prepared: Prepared,
     place: RunFolder | None,
     watch: Watch,
     keep_models: bool = False,
     programs: Programs | None = None,
+    *,
+    for_models: bool = False,
 ) -> TrainingRun:
-    """Trains the prepared settings; the caller closes the run once results are kept."""
-    check_worthwhile(prepared, for_models=keep_models)
+    """Trains the prepared settings; the caller closes the run once results are kept.
+
+    `for_models` says that models are what it is for, whether or not there is a metric.
+    """
+    check_worthwhile(prepared, for_models)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:

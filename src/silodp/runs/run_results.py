@@ -10,6 +10,8 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from silodp.base.errors import SilodpError
 from silodp.config.options import RunRequest
 from silodp.data.federation import Federation
+from silodp.data.preparation import preparation_of
+from silodp.data.tasks import get_task
 from silodp.methods.clusters import CHOSEN
 from silodp.privacy.policy import RECORD_COUNT, Policy
 from silodp.results.cluster_members import cluster_members
@@ -22,7 +24,8 @@ COUNTS_ARE_PUBLIC = (
     "each silo's number of records is public: its weight, sampling rate and steps follow from it"
 )
 TEST_IS_NOT_COVERED = (
-    "epsilon is about models, not about metrics: these are computed on test records without noise"
+    "epsilon is about models, not about metrics: these are computed on test records without noise, "
+    "and what they are without skill on training labels"
 )
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
@@ -38,6 +41,7 @@ def result_of(
     models: Any = None,
     learned: dict[str, Any] | None = None,
     noisy_metric: bool = False,
+    measured: Sequence[dict[str, Any]] = (),
 ) -> Result:
     """The result of a setting.
 
@@ -51,6 +55,7 @@ def result_of(
       models: the silos' own, if they are kept.
       learned: what the method learned about the silos: arrays [seeds, ...], by name.
       noisy_metric: whether the metric has noise that was paid for.
+      measured: all metrics, as `evaluation.evaluated` gives them.
     """
     spec, federation = prepared.specs[number], federations[0]
     request = spec.request
@@ -86,7 +91,22 @@ def result_of(
         learned=_learned(prepared, number, learned) if learned else None,
         models=models,
         cards=None if models is None else draft_cards(prepared, federation, noisy_metric),
+        metrics=list(measured),
+        problem=_problem(federation),
     )
+
+
+def _problem(federation: Federation) -> dict[str, Any]:
+    """What is learned from what; classes only if they are public."""
+    preparation = preparation_of(federation, federation.silos[0])
+    target, task = preparation.target, get_task(federation.task)
+    return {
+        "task": task.name,
+        "target": target.name,
+        "unit": None if task.of_classes else target.unit,
+        "classes": list(target.classes) if target.declared else [],
+        "columns": [column.name for column in preparation.encoder.columns],
+    }
 
 
 def check_finite(result: Result) -> None:
@@ -201,6 +221,10 @@ def _assumptions(
         assumed.append(TEST_IS_NOT_COVERED)
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
+    if request.prevalence is not None:
+        assumed.append(
+            f"public, because declared: the second class has {request.prevalence:g} of the records"
+        )
     if any(math.isfinite(policy.epsilon) for policy in policies):
         assumed += [ONE_RUN_EACH] if request.seeds > 1 else []
         assumed += [NOISE_FROM_A_SEED] if request.entropy == "seed" else []

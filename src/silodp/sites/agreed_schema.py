@@ -7,16 +7,20 @@ has no rule for counts as the middle of the bounds or as no level, and a row wit
 subject) is left out.
 
     target = "outcome"
-    task = "binary"                     # or "multiclass", "regression"
-    classes = ["no", "yes"]             # of a regression: range = [0, 100]
+    task = "binary"                     # or another; each has its own declarations of the target
+    classes = ["no", "yes"]             # of a regression, or of counts: range = [0, 100]
     bounds = {age = [0, 120]}           # numbers: lowest and highest
     levels = {ward = ["a", "b"]}        # categories: all that may occur
     other = {ward = "b"}                # the level that takes what is not listed; else none does
-    missing = {age = 50, ward = "b"}    # what a missing value counts as
+    missing = {age = 50, ward = "b"}    # what a missing value counts as; {value = 50, indicator =
+                                        # true} adds a feature; "drop" leaves the row out
+    dates = {admitted = {origin = "2015-01-01", format = "%d.%m.%Y"}}   # days since then
+    words = {age = {"90+" = 90}}        # what words among numbers stand for
     subject_column = "patient"          # protect people, not single records
     drop_missing = false                # whether rows with other missing values are left out
 """
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,14 +32,24 @@ from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.federation import Federation
 from silodp.data.source import DataOptions
+from silodp.data.tables.beside import KEYS as BESIDE
+from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import LARGEST
-from silodp.data.tables.schema import Schema, checked_schema
+from silodp.data.tables.schema import (
+    MISSING_WORD,
+    DateForm,
+    MissingRule,
+    Schema,
+    checked_schema,
+)
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION, split_and_scale, table_of_frames
+from silodp.data.tables.target import Target, check_target
 from silodp.data.tasks import TASKS, get_task
 
 KEYS = (
     *("target", "task", "bounds", "levels", "range", "classes"),
-    *("other", "missing", "subject_column", "drop_missing"),
+    *("other", "missing", "subject_column", "drop_missing", "dates", "words"),
+    *BESIDE,
 )
 # Enough rows for both classes to be left for training beside a test part.
 _FEWEST_ROWS = 8
@@ -50,17 +64,20 @@ class AgreedSchema:
 
     Attributes:
       target: the column to predict.
-      task: regression, binary or multiclass.
+      task: what is learned.
       bounds: lowest and highest value of each number column; values beyond are moved there.
       levels: all that each category column may hold.
       other: of category columns, the level that takes what is not among the levels; without it,
         such a value counts as no level.
       missing: of columns, the number or level that a missing value counts as; without it, the
         middle of the bounds, or no level.
-      target_range: lowest and highest target of a regression.
+      dates: of columns of dates, how they become the numbers that `bounds` is about.
+      words: of number columns, what words stand for; None for a missing value.
+      target_range: lowest and highest target of a regression, or of counts.
       classes: of a classification; of two classes the second is +1.
       subject_column: names whom a record is about, if people are protected.
       drop_missing: leave out rows with missing values that `missing` has no rule for.
+      beside: what counts and times need beside the target's own column.
     """
 
     target: str
@@ -72,7 +89,10 @@ class AgreedSchema:
     subject_column: str | None = None
     drop_missing: bool = False
     other: Mapping[str, str] = field(default_factory=dict)
-    missing: Mapping[str, float | str] = field(default_factory=dict)
+    missing: Mapping[str, MissingRule] = field(default_factory=dict)
+    dates: Mapping[str, DateForm] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    beside: Beside = field(default_factory=Beside)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -83,7 +103,7 @@ class AgreedSchema:
     def columns(self) -> tuple[str, ...]:
         """Every column that a site's table needs; it may have others, which are not looked at."""
         subject = () if self.subject_column is None else (self.subject_column,)
-        return (*self.features, self.target, *subject)
+        return (*self.features, self.target, *self.beside.columns, *subject)
 
     def to_plain(self) -> dict[str, Any]:
         """The table that `agreed_schema` reads, as JSON or TOML can hold it: nothing is None."""
@@ -98,14 +118,23 @@ class AgreedSchema:
         if self.other:
             plain["other"] = dict(self.other)
         if self.missing:
-            plain["missing"] = dict(self.missing)
+            plain["missing"] = {column: rule.to_plain() for column, rule in self.missing.items()}
+        if self.dates:
+            plain["dates"] = {column: form.to_plain() for column, form in self.dates.items()}
+        if self.words:
+            plain["words"] = {
+                column: {
+                    word: MISSING_WORD if number is None else number for word, number in own.items()
+                }
+                for column, own in self.words.items()
+            }
         if self.target_range is not None:
             plain["range"] = list(self.target_range)
         if self.classes is not None:
             plain["classes"] = list(self.classes)
         if self.subject_column is not None:
             plain["subject_column"] = self.subject_column
-        return plain
+        return {**plain, **self.beside.to_plain()}
 
 
 def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
@@ -113,7 +142,7 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     check_keys(where, table, KEYS)
     target = _column(where, "target", table.get("target"))
     task = _task(where, table.get("task"))
-    for key in ("bounds", "levels", "other", "missing"):
+    for key in ("bounds", "levels", "other", "missing", "dates", "words"):
         _check_section(where, key, table.get(key, {}))
     subject = table.get("subject_column")
     if subject is not None:
@@ -128,12 +157,15 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         bounds=table.get("bounds"),
         other=table.get("other"),
         missing=table.get("missing"),
+        dates=table.get("dates"),
+        words=table.get("words"),
         target_range=table.get("range"),
         classes=table.get("classes"),
+        beside={key: table.get(key) for key in BESIDE},
     )
     _check_features(where, declared, target, subject)
     _check_sizes(where, declared)
-    get_task(task).check_agreed(where, target, declared.target_range, declared.classes)
+    _check_target(where, declared, target, task)
     return AgreedSchema(
         target=target,
         task=task,
@@ -145,6 +177,9 @@ def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
         drop_missing=drop_missing,
         other=dict(sorted(declared.other.items())),
         missing=dict(sorted(declared.missing.items())),
+        dates=dict(sorted(declared.dates.items())),
+        words=dict(sorted(declared.words.items())),
+        beside=declared.beside,
     )
 
 
@@ -166,8 +201,11 @@ def table_options(
         bounds=schema.bounds,
         other=schema.other,
         missing=schema.missing,
+        dates=schema.dates,
+        words=schema.words,
         target_range=schema.target_range,
         classes=schema.classes,
+        **{key: getattr(schema.beside, key) or None for key in BESIDE},
     )
 
 
@@ -182,15 +220,32 @@ def example(schema: AgreedSchema) -> Federation:
     def in_turn(values: tuple) -> list:
         return [values[row % len(values)] for row in rows]
 
-    columns = {column: in_turn(schema.bounds[column]) for column in schema.bounds}
+    columns = {
+        column: [_in_own_form(schema, column, end) for end in in_turn(schema.bounds[column])]
+        for column in schema.bounds
+    }
     columns |= {column: in_turn(schema.levels[column]) for column in schema.levels}
-    columns[schema.target] = in_turn(schema.classes or schema.target_range or ())
+    beside = schema.beside
+    columns[schema.target] = in_turn(schema.classes or schema.target_range or beside.cut_points)
+    for column in beside.columns:  # one event, so that nothing else stands for one
+        columns[column] = in_turn(beside.exposure_range or (beside.event_value or "1",))
     if schema.subject_column is not None:
         columns[schema.subject_column] = [f"subject {row}" for row in rows]
     # Coins might leave a part of so few rows empty; they are about nobody, so any split will do.
     options = replace(table_options(schema), split="paper")
     table = table_of_frames("example", {"example": pd.DataFrame(columns)}, options)
     return replace(split_and_scale(table, 0, options), uncovered=())
+
+
+def _in_own_form(schema: AgreedSchema, column: str, number: float) -> object:
+    """A number as its column has it: as a date where these are agreed on."""
+    if column not in schema.dates:
+        return number
+    form = schema.dates[column]
+    try:
+        return form.start + datetime.timedelta(days=number)
+    except OverflowError:  # bounds may reach beyond the last date
+        return form.start
 
 
 def _column(where: str, key: str, name: object) -> str:
@@ -215,6 +270,8 @@ def _check_section(where: str, key: str, section: object) -> None:
             "levels": 'levels = {ward = ["a"]}',
             "other": 'other = {ward = "a"}',
             "missing": "missing = {age = 50}",
+            "dates": 'dates = {admitted = {origin = "2015-01-01"}}',
+            "words": 'words = {age = {"90+" = 90}}',
         }
         raise SilodpError(
             f"{where}: {key} is {section!r}: give a table of columns, such as {example_of[key]}."
@@ -225,12 +282,14 @@ def _check_section(where: str, key: str, section: object) -> None:
 
 def _check_features(where: str, declared: Schema, target: str, subject: str | None) -> None:
     """Refuses a column with two roles, and a schema without a feature."""
-    for column in declared.missing:
-        if column not in (*declared.bounds, *declared.levels):
-            raise SilodpError(
-                f"{where}: missing names the column {column!r}, which is no feature: declare its "
-                "bounds or levels, or leave it out there."
-            )
+    for key, columns in (("missing", declared.missing), ("dates", declared.dates),
+                         ("words", declared.words)):  # fmt: skip
+        for column in columns:
+            if column not in (*declared.bounds, *declared.levels):
+                raise SilodpError(
+                    f"{where}: {key} names the column {column!r}, which is no feature: declare its "
+                    "bounds or levels, or leave it out there."
+                )
     for column in declared.levels:
         if column in declared.bounds:
             raise SilodpError(
@@ -248,11 +307,27 @@ def _check_features(where: str, declared: Schema, target: str, subject: str | No
             f"{where}: column {target!r} is the target, and so no feature: take it out of bounds "
             "and levels, and declare its range or classes instead."
         )
+    for column in declared.beside.columns:
+        if column in {target, subject, *features}:
+            raise SilodpError(
+                f"{where}: column {column!r} belongs to the target {target!r}, and so is no "
+                "feature, nor anything else: leave it out there."
+            )
     if subject is not None and subject in {target, *features}:
         raise SilodpError(
             f"{where}: column {subject!r} is the subject_column, and so neither target nor "
             "feature: leave it out there."
         )
+
+
+def _check_target(where: str, declared: Schema, target: str, task: TaskName) -> None:
+    made = Target(
+        *(target, task, declared.classes or (), declared.target_range),
+        declared=True,
+        beside=declared.beside,
+    )
+    get_task(task).check_agreed(where, made)
+    check_target(where, made)
 
 
 def _check_sizes(where: str, declared: Schema) -> None:

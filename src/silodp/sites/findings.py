@@ -24,7 +24,7 @@ from silodp.data.tables.files import values_of
 from silodp.data.tables.table import Table, table_of_frames, usable_rows
 from silodp.data.tasks import get_task
 from silodp.sites.agreed_schema import AgreedSchema, table_options
-from silodp.sites.site_data import DataAtSite, read_records
+from silodp.sites.site_data import DataAtSite, check_dialect, read_records
 
 _LEFT_OUT = "the row is left out"
 _EXAMPLES = 3
@@ -63,6 +63,7 @@ def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
     That is one without rows, without a usable row, or with a column in which no row fits, though
     nothing was agreed on for such values.
     """
+    check_dialect(site, source)
     stored = read_records(site, source, schema)
     where, frame = f"Site {site!r}: {stored.place}", stored.frame
     if frame.empty:
@@ -73,7 +74,7 @@ def look_at(site: str, source: DataAtSite, schema: AgreedSchema) -> Looked:
         for column in table.encoder.columns
         for finding in _of_feature(where, column, values_of(frame, column.name), schema)
     ]
-    findings += _of_target(where, table, values_of(frame, schema.target))
+    findings += _of_target(where, table, frame)
     if schema.subject_column is not None:
         findings += _of_subject(where, schema.subject_column, frame)
     if stored.torn:
@@ -118,13 +119,14 @@ def _of_feature(
 ) -> list[Finding]:
     if column.levels:
         return _of_category(where, column, values, schema)
-    array = numbers_of(values)
+    array = column.numbers_of(values)
     no_number = np.isnan(array)
     low, high = schema.bounds[column.name]
     if column.name not in schema.missing:
-        _check_some(where, column.name, no_number, values, "numbers such as 1234.5")
+        wanted = "numbers such as 1234.5" if column.date is None else "dates"
+        _check_some(where, column.name, no_number, values, wanted)
     fills = _LEFT_OUT if column.missing is None else f"{column.missing:g}"
-    missing = np.array([is_missing(value) for value in values])
+    missing = no_number & ~column.strange(values)
     fill_remedy = "fill them, or agree on what they count as (missing)"
     found = (
         ("missing", missing, fills, fill_remedy),
@@ -175,11 +177,13 @@ def _level(column: Column, place: float | None) -> str:
     return "none of the levels" if place == NO_LEVEL else column.levels[int(place)]
 
 
-def _of_target(where: str, table: Table, values: pd.Series) -> list[Finding]:
-    target = table.target
-    unusable = ~target.usable(values)
+def _of_target(where: str, table: Table, frame: pd.DataFrame) -> list[Finding]:
+    target, values = table.target, values_of(frame, table.target.name)
+    unusable = ~target.usable(frame)
     classes = ", ".join(map(repr, target.classes))
     wanted = f"one of {classes}" if target.classes else "numbers such as 1234.5"
+    if target.beside.columns:
+        wanted += f", and what belongs to them in {', '.join(map(repr, target.beside.columns))}"
     _check_some(where, target.name, unusable, values, wanted)
     found = []
     if unusable.any():

@@ -33,6 +33,7 @@ from silodp.privacy.mechanisms.queries import PREPARATION
 from silodp.privacy.mechanisms.randomness import new_secret
 from silodp.privacy.session import FINISHED, PaidRounds, RunSession
 from silodp.results.result import AT_SITES
+from silodp.runs.evaluation import exact_metrics
 from silodp.runs.run_results import result_of
 from silodp.runs.training_run import standardised
 from silodp.sites.agreed_job import broadcast_like, first_key, job_among
@@ -349,8 +350,15 @@ class JobAtSite:
             )
         models = jax.tree.map(lambda a: np.asarray(a)[None, None], params)
         seconds = {"total": time.perf_counter() - self._started}
+        own = np.full((1, 1), exact)
+        # All of it is exact and stays here: a noisy one that was paid for is sent, and not kept.
+        bounded = request.metric_share > 0
+        measured = exact_metrics(
+            *(prepared, 0, [self._federation], models), own=None if bounded else own
+        )
         result = result_of(
-            prepared, [self._federation], 0, [answered], np.full((1, 1, 1), exact), seconds, models
+            *(prepared, [self._federation], 0, [answered], own[None], seconds, models),
+            measured=measured,
         )
         known = self._known()
         took_part = {"rounds": answered, "of_rounds": self._job.rounds}

@@ -50,7 +50,7 @@ from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 # own, and sampling is the one that is proven.
 TRAINING = tagged("agreed")
 # Left out where not given: proposals from before there was such an option keep their digest.
-_WHERE_GIVEN = ("metric",)
+_WHERE_GIVEN = tagged("agreed_if_given")
 _MOST_SITES = 1000
 _JOB = re.compile(r"[0-9a-f]{16}-[1-9][0-9]{0,5}")
 

@@ -5,6 +5,7 @@ leave the site as it is.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,9 @@ from silodp.base.documents import check_keys
 from silodp.base.errors import SilodpError, by_closeness
 from silodp.data.federation import Federation, Records
 from silodp.data.split import check_seed, check_test_fraction
-from silodp.data.tables.files import values_of
+from silodp.data.tables.dialect import KEYS as DIALECT_KEYS
+from silodp.data.tables.dialect import PLAIN, Dialect, dialect_of, inner_suffix, sniffed
+from silodp.data.tables.files import TEXT_ENDINGS, values_of
 from silodp.data.tables.table import split_and_scale, table_of_frames
 from silodp.data.tables.values import StoredTable, read_values
 from silodp.sites.agreed_schema import AgreedSchema, table_options
@@ -31,7 +34,9 @@ class DataAtSite:
 
     Attributes:
       folder: the folder that a relative path (also of an SQLite file) is relative to.
-      path: a CSV or Parquet file.
+      path: a text table or Parquet file.
+      dialect: how a text table is written, as its people have fixed it; None for the plain one. It
+        is never found from the records: see `tables.dialect`.
       url: the database's, as SQLAlchemy writes it; not shown, since it may hold a password.
       url_env: the environment variable that holds the url instead, so that no file does.
       query: the query that selects the records.
@@ -39,17 +44,20 @@ class DataAtSite:
 
     folder: Path = field(default_factory=Path)
     path: Path | None = None
+    dialect: Dialect | None = None
     url: str | None = field(default=None, repr=False)
     url_env: str | None = None
     query: str | None = None
 
 
-DATA_KEYS = ("path", "url", "url_env", "query")
+DATA_KEYS = ("path", *DIALECT_KEYS, "url", "url_env", "query")
 
 
 def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSite:
     """The source that a table of TOML states; `where` names it in errors."""
     check_keys(where, table, DATA_KEYS)
+    form = {key: value for key, value in table.items() if key in DIALECT_KEYS}
+    table = {key: value for key, value in table.items() if key not in DIALECT_KEYS}
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip():
             # The value is not repeated: it may be a password in the wrong place.
@@ -63,6 +71,10 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
         )
     if len(databases) > 1:
         raise SilodpError(f"{where}: url and url_env are both given: leave one of them out.")
+    if form and "path" not in table:
+        raise SilodpError(
+            f"{where}: {next(iter(form))} is given, but no path: it says how a file is written."
+        )
     if not databases and "query" in table:
         raise SilodpError(
             f"{where}: query is given, but no database: give its url, or url_env with the name of "
@@ -81,6 +93,7 @@ def data_at_site(where: str, folder: Path, table: Mapping[str, Any]) -> DataAtSi
     return DataAtSite(
         folder=folder,
         path=Path(table["path"]) if "path" in table else None,
+        dialect=dialect_of(where, form) if form else None,
         url=table.get("url"),
         url_env=table.get("url_env"),
         query=table.get("query"),
@@ -122,6 +135,31 @@ def load_records(
         return federation
     (silo,) = federation.silos
     return replace(federation, silos=(replace(silo, train=at_most(silo.train, most)),))
+
+
+def found_dialect(path: Path) -> Dialect | None:
+    """The dialect of a site's text table, for its people to fix; None if it is the plain one."""
+    if inner_suffix(path) not in TEXT_ENDINGS or not path.is_file():
+        return None
+    dialect = sniffed(path).dialect
+    return None if dialect == PLAIN else dialect
+
+
+def check_dialect(site: str, source: DataAtSite) -> None:
+    """Refuses, before a person consents, a file that is not written as the site's answers take it.
+
+    Never called by an answer: it looks at all records.
+    """
+    if source.path is None or source.dialect is not None:
+        return
+    path = source.folder / source.path
+    found = found_dialect(path)
+    if found is not None:
+        lines = ", ".join(f"{key} = {json.dumps(value)}" for key, value in found.as_toml().items())
+        raise SilodpError(
+            f"Site {site!r}: {path} looks as if it had {found.words}: write that into [data] of "
+            f'site.toml ({lines}), or delimiter = "," if that is wrong.'
+        )
 
 
 class RecordsAtSite(NamedTuple):
@@ -195,7 +233,7 @@ def _read(site: str, source: DataAtSite, wanted: Sequence[str]) -> tuple[str, St
     if source.path is not None:
         path = source.folder / source.path
         try:
-            return str(path), read_values(path, wanted)
+            return str(path), read_values(path, wanted, source.dialect or PLAIN)
         except SilodpError as error:
             raise SilodpError(f"Site {site!r}: {error}") from error
     if source.query is None or (source.url is None and source.url_env is None):

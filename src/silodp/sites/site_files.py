@@ -5,7 +5,10 @@ It belongs to the site and never leaves it:
     site = "north"
 
     [data]
-    path = "records.csv"            # relative to this file; or of a database:
+    path = "records.csv"            # relative to this file
+    # delimiter = ";"               # how it is written, if not as UTF-8 with commas between values
+    # decimal = ","                 # and decimal points (thousands and encoding likewise)
+                                    # or of a database:
     # url = "postgresql+psycopg://reader:password@host/database"
     # url_env = "NORTH_URL"         # or the environment variable that holds the url
     # query = "select * from visits"
@@ -283,7 +286,11 @@ def _policy(where: str, site: str, table: Mapping[str, Any]) -> Policy:
 
 def _data_lines(data: DataAtSite) -> list[str]:
     if data.path is not None:
-        return [f"path = {_toml(os.fspath(data.path))}  # CSV or Parquet"]
+        form = {} if data.dialect is None else data.dialect.as_toml()
+        return [
+            f"path = {_toml(os.fspath(data.path))}  # CSV or Parquet",
+            *(f"{key} = {_toml(value)}  # how it is written" for key, value in form.items()),
+        ]
     lines = []
     if data.url is not None:
         lines.append(f"url = {_toml(data.url)}")

@@ -23,10 +23,11 @@ from silodp.base.errors import SilodpError
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION
-from silodp.privacy.ledger.account import Run, account_of, remaining
+from silodp.privacy.ledger.account import Run, account_of
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
-from silodp.results.model_export.files import folder_of
+from silodp.results.model_export.files import folders_of
 from silodp.results.result import RESULT_FILE, read_result
 from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
 from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
@@ -189,7 +190,7 @@ def site_models(folder: Path) -> list[dict[str, Any]]:
                 "epsilon": plain(result.privacy[0]["epsilon"]),
                 "rounds": result.privacy[0].get("rounds"),
                 "of_rounds": result.privacy[0].get("of_rounds"),
-                "model": str(path.parent / folder_of(result.per_silo[0]["silo"])),
+                "model": str(path.parent / folders_of([one["silo"] for one in result.per_silo])[0]),
             }
         )
     return found

@@ -29,12 +29,13 @@ from silodp.config.run_arguments import RunArguments
 from silodp.engines.execution import Shown
 from silodp.engines.job import Job, Setting
 from silodp.methods import MethodEntry, get_method
-from silodp.models.metrics import mean_metric, metric_for
+from silodp.models.metrics import mean_metric, metrics_for
 from silodp.models.model import Model
 from silodp.privacy.policy import RECORD_COUNT, SCORE_RECORDS, Policy, check_delta
 from silodp.privacy.trials import Trials
 from silodp.privacy.tuning import Score, Tuning
 from silodp.results.result import Result, summary
+from silodp.runs.evaluation import evaluated as all_metrics
 from silodp.runs.method_choice import must_be_finite
 from silodp.runs.prepare import Data, Loaded, Prepared, load, policies_of, prepare_loaded
 from silodp.runs.requests import requests_of
@@ -211,6 +212,7 @@ def _tuned(
             by_silo[None],
             training.seconds,
             models if keep_models else None,
+            measured=all_metrics(prepared, 0, loaded.federations, models, by_silo),
         )
         result = replace(
             result,
@@ -318,7 +320,7 @@ def _completed(
     rounds = request.rounds or loaded.defaults.rounds
     request = replace(request, rounds=rounds, evaluate_every=rounds)
     options = resolve(request, loaded.defaults, model, first.task)
-    mean_metric(metric_for(first.task, request.metric), TUNING)
+    mean_metric(metrics_for(first.task, request.metric, request.metrics)[0], TUNING)
     policies = policies_of(options, first.names, first.by_subject, first.left_out)
     _check_policies(first.names, policies, first.public_counts.tolist(), tuning)
     return request

@@ -29,8 +29,9 @@ from silodp.base.errors import SilodpError
 from silodp.privacy.accounting import events
 from silodp.privacy.ledger import chain, lifetime
 from silodp.privacy.ledger import storage as ledger
-from silodp.privacy.ledger.account import Allowance, account_of, remaining
+from silodp.privacy.ledger.account import Allowance, account_of
 from silodp.privacy.ledger.charging import close_all, reserve_all, would_exceed
+from silodp.privacy.ledger.standing import remaining
 from silodp.privacy.ledger.storage import ledger_path, read_ledger
 
 STRANGE = (

@@ -30,13 +30,7 @@ from ledgers import (
 from silodp.base.errors import SilodpError
 from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.ledger import lifetime
-from silodp.privacy.ledger.account import (
-    Allowance,
-    RunClosedError,
-    remaining,
-    spent_epsilon,
-    summed_up,
-)
+from silodp.privacy.ledger.account import Allowance, RunClosedError
 from silodp.privacy.ledger.charging import (
     BudgetSpentError,
     allow,
@@ -47,6 +41,7 @@ from silodp.privacy.ledger.charging import (
     reserve_all,
     would_exceed,
 )
+from silodp.privacy.ledger.standing import remaining, spent_epsilon, summed_up
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.ledger.words import in_words, standing_notes
 

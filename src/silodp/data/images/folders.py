@@ -204,7 +204,7 @@ def _checked_channels(channels: str | None) -> str:
 
 
 def _check_schema(path: Path, schema: Schema) -> None:
-    for what in ("ignore", "levels", "bounds", "missing", "target_range"):
+    for what in ("ignore", "levels", "bounds", "missing", "dates", "words", "target_range"):
         if getattr(schema, what):
             raise SilodpError(
                 f"{path} is a folder of images, for which {what} means nothing: declare classes "

@@ -6,6 +6,7 @@ others are read. Here nothing but the value counts: 42, 42.0 and "42" are one nu
 column is missing (NaN, or a place below 0), and a rule says what that counts as.
 """
 
+import datetime
 import decimal
 import math
 import re
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from silodp.data.tables.schema import level_text
+from silodp.data.tables.schema import DateForm, level_text
 
 # The largest that a model can hold; what lies beyond, infinity included, is moved there.
 LARGEST = float(np.finfo(np.float32).max)
@@ -61,6 +62,40 @@ def _as_float(value: float | decimal.Decimal) -> float:
         return float(value)
     except OverflowError:  # a whole number beyond all decimal ones
         return math.inf if value > 0 else -math.inf
+
+
+def days_of(value: object, form: DateForm) -> float:
+    """The days from the form's origin to the date that a value is; NaN if it is none.
+
+    Dates are read in the form's own format, and as ISO has them; one with an offset, in UTC.
+    """
+    if isinstance(value, str):
+        when = _read_date(value.strip(), form.format)
+    elif isinstance(value, datetime.datetime):  # of pandas, too
+        when = None if value is pd.NaT else value
+    elif isinstance(value, datetime.date):
+        when = datetime.datetime(value.year, value.month, value.day)
+    else:
+        return math.nan
+    if when is None:
+        return math.nan
+    try:
+        if when.tzinfo is not None:
+            when = when.astimezone(datetime.UTC).replace(tzinfo=None)
+        return (when - form.start) / datetime.timedelta(days=1)
+    except (OverflowError, ValueError):  # beyond the first or the last date, in UTC or of pandas
+        return math.nan
+
+
+def _read_date(text: str, form: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.strptime(text, form)
+    except ValueError:
+        pass
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def is_missing(value: object) -> bool:

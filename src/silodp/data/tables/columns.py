@@ -17,18 +17,20 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from silodp.base.errors import SilodpError
+from silodp.data.problems import Fault, Problems
 from silodp.data.tables.by_value import (
     LARGEST,
     MISSING,
     UNLISTED,
     WHOLE_ENDING,
-    numbers_of,
+    days_of,
+    is_missing,
+    number_of,
     places_of,
     plain_number,
 )
 from silodp.data.tables.files import Frames, in_order, values_of
-from silodp.data.tables.schema import Schema, level_text
+from silodp.data.tables.schema import DateForm, Schema, level_text
 
 # More levels than this look like names or numbers of persons, which should not be features.
 MAX_LEVELS = 100
@@ -39,6 +41,11 @@ DATE_LIKE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T].*)?|\d{1,2}([/.])\d{1,2}\2\d
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
 
 Kind = Literal["number", "category"]
+
+_DATES_REMEDY = (
+    "turn them into numbers, such as years or days since an event, declare how they become days "
+    "(in a schema: under [dates]), or leave the column out (--ignore)"
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,10 @@ class Column:
         is None, such a value is refused.
       missing: by value: the number (or place of the level, or NO_LEVEL) that a missing value counts
         as; None where rows with one are left out or refused.
+      indicator: by value: a feature of its own says where a value was missing.
+      drops: rows without a value are left out.
+      words: by value: what words among numbers stand for; None for a missing value.
+      date: by value: how dates become numbers.
     """
 
     name: str
@@ -63,18 +74,44 @@ class Column:
     by_value: bool = False
     unlisted: int | None = None
     missing: float | None = None
+    indicator: bool = False
+    drops: bool = False
+    words: tuple[tuple[str, float | None], ...] = ()
+    date: DateForm | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the numbers that it becomes."""
-        return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
+        own = tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
+        return (*own, f"{self.name} is missing") if self.indicator else own
+
+    @property
+    def is_number(self) -> tuple[bool, ...]:
+        """Of each feature: whether it is a number, not a 0 or 1."""
+        return (not self.levels, *[False] * (len(self.feature_names) - 1))
 
     def encode(self, silo: str, values: pd.Series) -> np.ndarray:
-        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories."""
+        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories; and the indicator."""
         if not self.levels:
-            return self._numbers(silo, values)[:, None]
-        # Below the levels, a row for NO_LEVEL.
-        return np.eye(len(self.levels) + 1, len(self.levels))[self._places(silo, values)]
+            found = self._numbers(silo, values)[:, None]
+        else:
+            # Below the levels, a row for NO_LEVEL.
+            found = np.eye(len(self.levels) + 1, len(self.levels))[self._places(silo, values)]
+        if not self.indicator:
+            return found
+        return np.concatenate([found, self._is_missing(values)[:, None].astype(float)], axis=1)
+
+    def numbers_of(self, values: pd.Series) -> np.ndarray:
+        """By value: the number that each value is, in float64; NaN if it is none."""
+        words = dict(self.words)
+
+        def one(value: object) -> float:
+            if isinstance(value, str) and (text := value.strip()) in words:
+                number = words[text]
+                return math.nan if number is None else number
+            return number_of(value) if self.date is None else days_of(value, self.date)
+
+        return np.array([one(value) for value in values], np.float64)
 
     def lacks(self, values: pd.Series) -> np.ndarray:
         """[rows]: whether a value is missing and no rule says what it counts as."""
@@ -82,14 +119,31 @@ class Column:
             return values.isna().to_numpy(bool)
         if self.missing is not None:
             return np.zeros(len(values), bool)
+        return self._is_missing(values)
+
+    def strange(self, values: pd.Series) -> np.ndarray:
+        """[rows], by value: which values are there, but are no number (or date) of the column."""
+        if self.levels:
+            return np.zeros(len(values), bool)
+        known = {word for word, number in self.words if number is None}
+        odd = np.isnan(self.numbers_of(values))
+        return odd & np.array(
+            [
+                not is_missing(value) and not (isinstance(value, str) and value.strip() in known)
+                for value in values
+            ],
+            bool,
+        )
+
+    def _is_missing(self, values: pd.Series) -> np.ndarray:
         if not self.levels:
-            return np.isnan(numbers_of(values))
+            return np.isnan(self.numbers_of(values))
         return places_of(values, self.levels) == MISSING
 
     def _numbers(self, silo: str, values: pd.Series) -> np.ndarray:
         if not self.by_value:
             return numbers(silo, self.name, values)
-        array = numbers_of(values)
+        array = self.numbers_of(values)
         return array if self.missing is None else np.where(np.isnan(array), self.missing, array)
 
     def _places(self, silo: str, values: pd.Series) -> np.ndarray:
@@ -97,7 +151,8 @@ class Column:
             return category_numbers(silo, self.name, values, self.levels)
         places = places_of(values, self.levels)
         if self.unlisted is None and (unlisted := places == UNLISTED).any():
-            raise not_among(silo, self.name, values.to_numpy()[unlisted][0], self.levels)
+            odd = values.to_numpy()[unlisted]
+            raise not_among(silo, self.name, list(odd), self.levels)
         for odd, counts_as in ((UNLISTED, self.unlisted), (MISSING, self.missing)):
             if counts_as is not None:
                 places[places == odd] = counts_as
@@ -119,9 +174,7 @@ class Encoder:
     @property
     def is_number(self) -> np.ndarray:
         """Which encoded features come from number columns, and so may be scaled."""
-        return np.array(
-            [not column.levels for column in self.columns for _ in column.feature_names]
-        )
+        return np.array([number for column in self.columns for number in column.is_number])
 
     def lacks(self, frame: pd.DataFrame) -> np.ndarray:
         """[rows, columns]: which values are missing, and no rule says what they count as."""
@@ -134,7 +187,13 @@ class Encoder:
 
 
 def make_encoder(
-    frames: Frames, names: list[str], schema: Schema, *, total: bool = False, drop: bool = False
+    frames: Frames,
+    names: list[str],
+    schema: Schema,
+    *,
+    total: bool = False,
+    drop: bool = False,
+    problems: Problems | None = None,
 ) -> tuple[Encoder, tuple[str, ...]]:
     """The encoder, and the category columns whose levels had to be taken from the records.
 
@@ -145,32 +204,51 @@ def make_encoder(
       total: whether every value has to be encoded, so that none can be refused: what no rule of the
         schema is for then counts as the middle of the bounds, or as no level.
       drop: whether rows that lack a value are left out, unless a rule of the schema is for it.
+      problems: gets what is wrong with columns, which are then left out; else the first is raised.
     """
+    own = Problems() if problems is None else problems
     columns, undeclared = [], []
     for name in names:
-        if total or name in schema.levels or name in schema.missing:
-            columns.append(_declared_column(name, schema, total, drop))
-        elif kind_of(frames, name, "its levels") == "number":
-            columns.append(Column(name))
-        else:
-            columns.append(Column(name, united_levels(frames, name, "its levels")))
-            undeclared.append(name)
+        with own.noted():
+            if total or name in schema.by_value:
+                columns.append(declared_column(name, schema, total, drop))
+            elif kind_of(frames, name, "its levels") == "number":
+                columns.append(Column(name))
+            else:
+                columns.append(Column(name, united_levels(frames, name, "its levels")))
+                undeclared.append(name)
+    if problems is None:
+        own.check()
     return Encoder(tuple(columns)), tuple(undeclared)
 
 
-def _declared_column(name: str, schema: Schema, total: bool, drop: bool) -> Column:
+def declared_column(name: str, schema: Schema, total: bool = False, drop: bool = False) -> Column:
+    """The column that the schema declares; see `make_encoder`."""
     levels, other = schema.levels.get(name, ()), schema.other.get(name)
-    missing, unlisted = schema.missing.get(name), None
+    rule, unlisted = schema.missing.get(name), None
+    missing = None if rule is None else rule.value
     if isinstance(missing, str):
         missing = levels.index(missing)
     if other is not None:
         unlisted = levels.index(other)
     elif total and levels:
         unlisted = NO_LEVEL
-    by_value = total or missing is not None or unlisted is not None
-    if missing is None and total and not drop:
+    words, date = tuple(schema.words.get(name, {}).items()), schema.dates.get(name)
+    by_value = bool(total or rule is not None or unlisted is not None or words or date)
+    if rule is None and total and not drop:
         missing = NO_LEVEL if levels else _middle(*schema.bounds[name])
-    return Column(name, levels, bool(levels), by_value, unlisted, missing)
+    return Column(
+        name,
+        levels,
+        bool(levels),
+        by_value,
+        unlisted,
+        missing,
+        indicator=rule is not None and rule.indicator,
+        drops=schema.drops(name),
+        words=words,
+        date=date,
+    )
 
 
 def _middle(low: float, high: float) -> float:
@@ -180,24 +258,36 @@ def _middle(low: float, high: float) -> float:
 def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
     """A number column as float64, finite and no larger than what a model can hold."""
     if column_type(values) != "number":
-        raise SilodpError(
-            f"Silo {silo!r}: column {name!r} holds {_first_other(values)!r}, which is not a "
-            "number: give numbers only."
+        others = _others(values)
+        raise Fault(
+            f"Silo {silo!r}: column {name!r}",
+            f"holds {others[0]!r}, which is not a number",
+            "give numbers only",
+            silo=silo,
+            column=name,
+            rows=len(others),
         )
     array = _as_floats(values)
     bad = ~(np.abs(array) <= LARGEST)
     if bad.any():
-        raise SilodpError(
-            f"Silo {silo!r}: column {name!r} holds {int(bad.sum())} infinite or too large numbers "
-            f"(the first is {array[bad][0]:g}): mend or drop those rows."
+        raise Fault(
+            f"Silo {silo!r}: column {name!r}",
+            f"holds {int(bad.sum())} infinite or too large numbers (the first is "
+            f"{array[bad][0]:g})",
+            "mend or drop those rows",
+            silo=silo,
+            column=name,
+            rows=int(bad.sum()),
         )
     return array
 
 
-def _first_other(values: pd.Series) -> object:
-    """The first value that is not a number; of types that hold no numbers, the first of all."""
-    others = (v for v in values if column_type(pd.Series([v], dtype=object)) != "number")
-    return next(others, values.iloc[0]) if types.is_object_dtype(values.dtype) else values.iloc[0]
+def _others(values: pd.Series) -> list[object]:
+    """The values that are not numbers; of types that hold no numbers, all."""
+    if not types.is_object_dtype(values.dtype):
+        return list(values)
+    others = [v for v in values if column_type(pd.Series([v], dtype=object)) != "number"]
+    return others or list(values)
 
 
 def _as_floats(values: pd.Series) -> np.ndarray:
@@ -214,22 +304,26 @@ def category_numbers(
     """The place of each value in the list of levels."""
     place = {level: index for index, level in enumerate(levels)}
     codes, texts = _factorised(values)
-    places = []
-    for text in texts:
-        # A CSV file may spell a declared 1 as 1.0.
-        found = place.get(text, place.get(plain_number(text)))
-        if found is None:
-            raise not_among(silo, name, text, levels)
-        places.append(found)
-    return np.array(places, dtype=np.int64)[codes]
+    # A CSV file may spell a declared 1 as 1.0.
+    places = [place.get(text, place.get(plain_number(text), NO_LEVEL)) for text in texts]
+    found = np.array(places, dtype=np.int64)[codes]
+    if (unlisted := found == NO_LEVEL).any():
+        raise not_among(silo, name, [texts[code] for code in codes[unlisted]], levels)
+    return found
 
 
-def not_among(silo: str, name: str, value: object, levels: tuple[str, ...]) -> SilodpError:
-    """What to say of a value that is none of the levels, where no rule takes it."""
-    return SilodpError(
-        f"Silo {silo!r}: column {name!r} holds {value!r}, which is not among its levels "
-        f"({', '.join(levels)}): mend the value, declare it, or declare a level for all others (in "
-        "a schema: under [other])."
+def not_among(silo: str, name: str, values: list[object], levels: tuple[str, ...]) -> Fault:
+    """What to say of values that are none of the levels, where no rule takes them."""
+    others = [value for value in dict.fromkeys(map(str, values)) if value != str(values[0])][:3]
+    more = f" (and {', '.join(map(repr, others))})" if others else ""
+    return Fault(
+        f"Silo {silo!r}: column {name!r}",
+        f"holds {values[0]!r}{more}, which is not among its levels ({', '.join(levels)})",
+        "mend the value, declare it, or declare a level for all others (in a schema: under "
+        "[other])",
+        silo=silo,
+        column=name,
+        rows=len(values),
     )
 
 
@@ -240,14 +334,25 @@ def owner_texts(
     where = f"Silo {silo!r}: the {owner} column {name!r}"
     kind = column_type(values)
     if kind not in ("number", "text", "category"):
-        raise SilodpError(
-            f"{where} holds values of type {kind}: name {owner}s by words or numbers."
+        raise Fault(
+            where,
+            f"holds values of type {kind}",
+            f"name {owner}s by words or numbers",
+            silo=silo,
+            column=name,
         )
     # 7 and 7.0 are one subject: two out of one would each be protected, but not the person.
     texts = [WHOLE_ENDING.sub("", level_text(value)) for value in values]
     blank = texts.count("")
     if blank:
-        raise SilodpError(f"{where} is blank in {blank} rows: name each row's {owner}.")
+        raise Fault(
+            where,
+            f"is blank in {blank} rows",
+            f"name each row's {owner}",
+            silo=silo,
+            column=name,
+            rows=blank,
+        )
     return texts
 
 
@@ -261,14 +366,14 @@ def kind_of(frames: Frames, name: str, declare: str) -> Kind:
     for silo, kind in kinds.items():
         where = f"Silo {silo!r}: column {name!r}"
         if kind == "date":
-            raise SilodpError(
-                f"{where} holds dates: turn them into numbers, such as years or days since an "
-                "event, or leave the column out (--ignore)."
-            )
+            raise Fault(where, "holds dates", _DATES_REMEDY, silo=silo, column=name)
         if kind not in ("number", "text", "category"):
-            raise SilodpError(
-                f"{where} holds values of type {kind}: give numbers, words or true/false, or leave "
-                "the column out."
+            raise Fault(
+                where,
+                f"holds values of type {kind}",
+                "give numbers, words or true/false, or leave the column out",
+                silo=silo,
+                column=name,
             )
     if set(kinds.values()) == {"number"}:
         return "number"
@@ -276,10 +381,13 @@ def kind_of(frames: Frames, name: str, declare: str) -> Kind:
     for silo, kind in kinds.items():
         of_numbers = [other for other, kind in kinds.items() if kind == "number"]
         if kind != "number" and of_numbers:
-            raise SilodpError(
-                f"Silo {silo!r}: column {name!r} holds {values_of(frames[silo], name).iloc[0]!r}, "
-                f"but silo {of_numbers[0]!r} has numbers there: store it alike, or declare "
-                f"{declare}."
+            raise Fault(
+                f"Silo {silo!r}: column {name!r}",
+                f"holds {values_of(frames[silo], name).iloc[0]!r}, but silo {of_numbers[0]!r} has "
+                "numbers there",
+                f"store it alike, or declare {declare}",
+                silo=silo,
+                column=name,
             )
     return "category"
 
@@ -288,10 +396,12 @@ def united_levels(frames: Frames, name: str, declare: str) -> tuple[str, ...]:
     """All levels that occur in any silo, in order."""
     found = set().union(*(_factorised(values_of(frame, name))[1] for frame in frames.values()))
     if len(found) > MAX_LEVELS:
-        raise SilodpError(
-            f"Column {name!r} has {len(found)} different values, which is more than {MAX_LEVELS} "
-            "categories: if it identifies records, name it under `ignore` in a --schema file; "
-            f"else declare {declare} there."
+        raise Fault(
+            f"Column {name!r}",
+            f"has {len(found)} different values, which is more than {MAX_LEVELS} categories",
+            "if it identifies records, name it under `ignore` in a --schema file; else declare "
+            f"{declare} there",
+            column=name,
         )
     return tuple(in_order(found))
 
@@ -333,9 +443,12 @@ def _check_words(frames: Frames, name: str, declare: str) -> None:
     }
     for silo, texts in texts_of.items():
         if all(DATE_LIKE.fullmatch(text) for text in texts):
-            raise SilodpError(
-                f"Silo {silo!r}: column {name!r} holds dates ({texts[0]!r}): turn them into "
-                "numbers, such as years or days since an event, or leave the column out (--ignore)."
+            raise Fault(
+                f"Silo {silo!r}: column {name!r}",
+                f"holds dates ({texts[0]!r})",
+                _DATES_REMEDY,
+                silo=silo,
+                column=name,
             )
     if not texts_of or not (
         any(column_type(values_of(frame, name)) == "number" for frame in frames.values())
@@ -343,16 +456,26 @@ def _check_words(frames: Frames, name: str, declare: str) -> None:
     ):
         return
     for silo, texts in texts_of.items():
-        for text in texts:
-            if not _is_number(text):
-                raise SilodpError(
-                    f"Silo {silo!r}: column {name!r} holds {text!r} where numbers stand: write a "
-                    f"plain number such as 1234.5, or declare {declare} if it is a category."
-                )
+        odd = [text for text in texts if not _is_number(text)]
+        if odd:
+            others = f" (and {', '.join(map(repr, odd[1:4]))})" if len(odd) > 1 else ""
+            column = values_of(frames[silo], name)
+            raise Fault(
+                f"Silo {silo!r}: column {name!r}",
+                f"holds {odd[0]!r}{others} where numbers stand",
+                "write a plain number such as 1234.5, declare what the word stands for (in a "
+                f"schema: under [words]), or declare {declare} if it is a category",
+                silo=silo,
+                column=name,
+                rows=int(column.map(level_text).isin(odd).sum()),
+            )
     silo, texts = next(iter(texts_of.items()))
-    raise SilodpError(
-        f"Silo {silo!r}: column {name!r} holds numbers stored as text ({texts[0]!r}): store them "
-        f"as numbers, or declare {declare} if it is a category."
+    raise Fault(
+        f"Silo {silo!r}: column {name!r}",
+        f"holds numbers stored as text ({texts[0]!r})",
+        f"store them as numbers, or declare {declare} if it is a category",
+        silo=silo,
+        column=name,
     )
 
 

@@ -1,56 +1,172 @@
 """Reading a user's tables: one file with a silo column, or a folder with one file a silo.
 
-Whatever is wrong with a file itself is said here: its encoding, its header, its columns.
+Whatever is wrong with a file itself is said here: its encoding, its header, its columns. How a text
+table is written is found from it, unless that is declared: see `dialect`.
 """
 
+import csv
+import importlib.util
+import io
 import math
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError, one_of
+from silodp.data.problems import Fault, Problems, reported
+from silodp.data.tables.dialect import (
+    MOST_BYTES,
+    PLAIN,
+    Dialect,
+    inner_suffix,
+    opened,
+    plain_rows,
+    sniffed,
+)
 from silodp.data.tables.schema import level_text
 
 PARQUET_ENDINGS = (".parquet", ".pq")
-ENDINGS = (".csv", *PARQUET_ENDINGS)
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+# Programs' own files, which pandas reads by itself or with an optional package.
+PROGRAM_ENDINGS = (".xlsx", ".xlsm", ".dta", ".sav", ".zsav", ".sas7bdat", ".xpt")
+ENDINGS = (*TEXT_ENDINGS, *PARQUET_ENDINGS, *PROGRAM_ENDINGS)
 # A number is read as Python would read its text: so it stays what it is, whatever type its column
 # comes to have because of other rows. Since pandas 3.1 that is the rule, and to ask for it is not.
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
 EXACT_FLOATS: dict[str, Any] = {} if _VERSION >= (3, 1) else {"float_precision": "round_trip"}
-_FRAME = "The frame"  # what errors call a table in memory
+FRAME = "The frame"  # what errors call a table in memory
 MOST_VALUES = 1 << 31  # of a table: as numbers they take 16 GiB
+
+NO_NAME = " (no name)"  # behind the place of a column that has none, such as an index of pandas
+# In the place of the columns whose values are taken as they are written.
+EVERY_COLUMN: Collection[str] = ("*",)
 
 Frames = dict[str, pd.DataFrame]  # by silo name, all with the same columns in the same order
 
 
-def read_silos(path: Path, silo_column: str | None, as_text: Collection[str]) -> Frames:
+@dataclass(frozen=True)
+class FileForm:
+    """What is declared of how a table's files are written; what is not is found from them."""
+
+    dialect: Dialect | None = None
+    sheet: str | None = None
+
+
+@dataclass
+class Reading:
+    """What was found of files while they were read.
+
+    Attributes:
+      said: in words for people: the form of each file that is not the plain one.
+      by_records: what of it was found from records, and not declared; epsilon does not cover it.
+      dialect: that of the last text table.
+      unsure: columns that may have marks of thousands, with an example.
+    """
+
+    said: list[str] = field(default_factory=list)
+    by_records: list[str] = field(default_factory=list)
+    dialect: Dialect | None = None
+    unsure: dict[str, str] = field(default_factory=dict)
+
+
+class TablesOfSilos(NamedTuple):
+    """The table of each silo, and what was found of their files."""
+
+    frames: Frames
+    reading: Reading
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name is that of a table."""
+    suffix = inner_suffix(path)
+    return suffix in (TEXT_ENDINGS if suffix != path.suffix.lower() else ENDINGS)
+
+
+def table_stem(path: Path) -> str:
+    """A table's name without its endings."""
+    return path.stem if path.suffix.lower() == inner_suffix(path) else Path(path.stem).stem
+
+
+def read_silos(
+    path: Path,
+    silo_column: str | None,
+    as_text: Collection[str],
+    form: FileForm | None = None,
+    *,
+    without_silo: bool = False,
+    problems: Problems | None = None,
+) -> TablesOfSilos:
     """The table of each silo, rows in the order of the file.
 
-    Columns in `as_text` are taken from a CSV file as they are written, so that "007" is not 7.
+    Columns in `as_text` are taken from a text table as they are written, so that "007" is not 7.
+    Rows that name no silo are refused (left out, where `problems` gets what is wrong), or left out
+    by rule (`without_silo`).
     """
+    form, reading = form or FileForm(), Reading()
     if path.is_dir():
         if silo_column is not None:
             raise SilodpError(
                 f"silo_column is {silo_column!r}, but {path} is a folder, where each file is a "
                 "silo: leave silo_column out."
             )
-        return _read_folder(path, as_text)
-    frame = read_table(path, as_text if silo_column is None else {*as_text, silo_column})
+        return TablesOfSilos(_read_folder(path, as_text, form, reading), reading)
+    if silo_column is not None and as_text is not EVERY_COLUMN:
+        as_text = {*as_text, silo_column}
+    frame = read_table(path, as_text, form=form, reading=reading)
+    with reported(problems) as own:
+        return TablesOfSilos(split_by_silo(path, frame, silo_column, without_silo, own), reading)
+
+
+def split_by_silo(
+    where: object,
+    frame: pd.DataFrame,
+    silo_column: str | None,
+    without_silo: bool,
+    problems: Problems,
+) -> Frames:
+    """The rows of each silo, by the column that names it; `where` names the table in errors.
+
+    Silos are in the order of their names (numbers by value), rows in the order of the file.
+    """
     if silo_column is None:
         raise SilodpError(
-            f"{path} is one file, so silo_column is needed (--silo-column): give the column that "
+            f"{where} is one file, so silo_column is needed (--silo-column): give the column that "
             f"names each row's silo, one of {', '.join(map(repr, frame.columns))}."
         )
-    check_column(path, frame, silo_column, "silo_column")
-    return _split_by_silo(frame, silo_column)
+    check_column(where, frame, silo_column, "silo_column")
+    silo_of = values_of(frame, silo_column)
+    is_blank = (silo_of.isna() | (silo_of.astype(str).str.strip() == "")).to_numpy(bool)
+    if is_blank.any():
+        if not without_silo:
+            problems.add(
+                Fault(
+                    f"The silo column {silo_column!r}",
+                    f"is empty in {int(is_blank.sum())} rows",
+                    "name each row's silo, or drop such rows (in a schema: under [missing], "
+                    f'{silo_column} = "drop")',
+                    column=silo_column,
+                    rows=int(is_blank.sum()),
+                )
+            )
+        frame = frame.loc[~is_blank]
+        silo_of = values_of(frame, silo_column)
+        if frame.empty:
+            raise SilodpError(
+                f"{where} has no row that names a silo in {silo_column!r}: name them."
+            )
+    names = np.array([level_text(value) for value in silo_of])
+    features = frame.drop(columns=silo_column)
+    return {name: features.loc[names == name] for name in in_order(set(names.tolist()))}
 
 
-def silos_of_frame(table: Any, silo_column: str) -> Frames:
+def silos_of_frame(table: Any, silo_column: str, without_silo: bool, problems: Problems) -> Frames:
     """The rows of each silo of a table in memory: of pandas, or with a method `to_pandas`."""
     if not isinstance(table, pd.DataFrame):
         if not hasattr(table, "to_pandas"):
@@ -59,26 +175,45 @@ def silos_of_frame(table: Any, silo_column: str) -> Frames:
                 "has to_pandas)."
             )
         table = table.to_pandas()
-    frame = table.set_axis(checked_names(_FRAME, [str(name) for name in table.columns]), axis=1)
+    frame = table.set_axis(checked_names(FRAME, [str(name) for name in table.columns]), axis=1)
     if frame.empty:
-        raise SilodpError(f"{_FRAME} has no rows or no columns: give it records.")
-    check_column(_FRAME, frame, silo_column, "silo")
-    return _split_by_silo(frame, silo_column)
+        raise SilodpError(f"{FRAME} has no rows or no columns: give it records.")
+    return split_by_silo(FRAME, frame, silo_column, without_silo, problems)
 
 
-def read_table(path: Path, as_text: Collection[str] = (), fewest: int = 2) -> pd.DataFrame:
-    """One CSV or Parquet file, with distinct column names and at least one row.
+def read_table(
+    path: Path,
+    as_text: Collection[str] = (),
+    fewest: int = 2,
+    form: FileForm | None = None,
+    reading: Reading | None = None,
+) -> pd.DataFrame:
+    """One table in a file, with distinct column names and at least one row.
 
-    `fewest` columns it must have: two are features and a target.
+    Args:
+      path: the file.
+      as_text: columns of a text table whose values are taken as they are written.
+      fewest: columns that it must have: two are features and a target.
+      form: what is declared of how it is written.
+      reading: is told what was found.
     """
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
+    form, reading = form or FileForm(), reading or Reading()
+    if not is_table(path):
+        if path.suffix.lower() == ".xls":
+            raise SilodpError(f"{path} is a workbook of the old kind: save it as .xlsx or CSV.")
         raise SilodpError(
-            f"{path} does not end in {', '.join(ENDINGS)}: save the table as CSV or Parquet."
+            f"{path} does not end in {', '.join(ENDINGS)}: save the table as CSV, Excel (.xlsx) or "
+            "Parquet."
         )
     if not path.is_file():
         raise SilodpError(f"{path} does not exist: check the path.")
-    frame = _read_csv(path, as_text) if ending == ".csv" else _read_parquet(path)
+    ending = inner_suffix(path)
+    if ending in TEXT_ENDINGS:
+        frame = _read_text(path, as_text, form.dialect, reading)
+    elif ending in PARQUET_ENDINGS:
+        frame = _read_parquet(path)
+    else:
+        frame = _read_of_program(path, ending, form.sheet, reading)
     if len(frame.columns) < fewest:
         raise SilodpError(
             f"{path} has {len(frame.columns)} column only ({', '.join(map(repr, frame.columns))}): "
@@ -92,9 +227,11 @@ def read_table(path: Path, as_text: Collection[str] = (), fewest: int = 2) -> pd
 def check_column(where: object, frame: pd.DataFrame, column: str, option: str) -> None:
     """Refuses a column that is not there, with the closest names first."""
     if column not in frame.columns:
-        raise SilodpError(
-            f"{where}: {option} names the column {column!r}, which is not there: use "
-            f"{one_of(column, frame.columns)}."
+        raise Fault(
+            f"{where}:",
+            f"{option} names the column {column!r}, which is not there",
+            f"use {one_of(column, frame.columns)}",
+            column=column,
         )
 
 
@@ -103,28 +240,30 @@ def values_of(frame: pd.DataFrame, column: str) -> pd.Series:
     return cast(pd.Series, frame[column])
 
 
-def _read_folder(path: Path, as_text: Collection[str]) -> Frames:
+def _read_folder(path: Path, as_text: Collection[str], form: FileForm, reading: Reading) -> Frames:
     files = sorted(
         file
         for file in path.iterdir()
-        if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and file.is_file()
+        if is_table(file) and not file.name.startswith(".") and file.is_file()
     )
+    # Beside tables of another kind, a text is about them.
+    files = [file for file in files if inner_suffix(file) != ".txt"] or files
     if not files:
         raise SilodpError(
             f"Folder {path} holds no file that ends in {', '.join(ENDINGS)}: put one file a silo "
             "there, named after the silo (or one folder of images a silo)."
         )
-    stems = Counter(file.stem for file in files)
-    twice = [file.name for file in files if stems[file.stem] > 1]
+    stems = Counter(map(table_stem, files))
+    twice = [file.name for file in files if stems[table_stem(file)] > 1]
     if twice:
         raise SilodpError(
             f"Folder {path}: {' and '.join(twice[:2])} name the same silo: keep one of them."
         )
     first, *others = files
-    frames = {first.stem: read_table(first, as_text)}
-    columns = list(frames[first.stem].columns)
+    frames = {table_stem(first): read_table(first, as_text, form=form, reading=reading)}
+    columns = list(frames[table_stem(first)].columns)
     for file in others:
-        frame = read_table(file, as_text)
+        frame = read_table(file, as_text, form=form, reading=reading)
         for column in columns:
             if column not in frame.columns:
                 raise SilodpError(
@@ -137,21 +276,8 @@ def _read_folder(path: Path, as_text: Collection[str]) -> Frames:
                     f"{file} has a column {column!r}, but {first} has not: give every silo the "
                     "same columns."
                 )
-        frames[file.stem] = frame.loc[:, columns]
+        frames[table_stem(file)] = frame.loc[:, columns]
     return frames
-
-
-def _split_by_silo(frame: pd.DataFrame, silo_column: str) -> Frames:
-    """Silos in the order of their names (numbers by value), rows in the order of the file."""
-    silo_of = values_of(frame, silo_column)
-    unnamed = int(silo_of.isna().to_numpy().sum())
-    if unnamed:
-        raise SilodpError(
-            f"The silo column {silo_column!r} is empty in {unnamed} rows: name each row's silo."
-        )
-    names = np.array([level_text(value) for value in silo_of])
-    features = frame.drop(columns=silo_column)
-    return {name: features.loc[names == name] for name in in_order(set(names.tolist()))}
 
 
 def in_order(texts: Collection[str]) -> list[str]:
@@ -165,13 +291,47 @@ def in_order(texts: Collection[str]) -> list[str]:
     return sorted(texts, key=lambda text: (values[text], text))
 
 
-def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
+def _read_text(
+    path: Path, as_text: Collection[str], dialect: Dialect | None, reading: Reading
+) -> pd.DataFrame:
+    if dialect is None:
+        found = sniffed(path)
+        dialect = found.dialect
+        reading.by_records += [f"{what} of {path.name}" for what in found.by_records]
+        reading.unsure |= found.unsure
+    reading.dialect = dialect
+    if dialect != PLAIN:
+        reading.said.append(f"{path.name} is read as {dialect.words}.")
+    if dialect == PLAIN and path.suffix.lower() == ".csv" and not _has_own_mark(path):
+        return _read_csv(path, path, as_text)
+    # In the plain dialect, which pandas reads, row by row.
+    plain = io.StringIO(newline="")
+    try:
+        csv.writer(plain).writerows(plain_rows(path, dialect))
+    except UnicodeError as error:
+        raise SilodpError(
+            f"{path} is not text in {dialect.encoding} ({error}): declare its encoding (in a "
+            "schema: under [file])."
+        ) from error
+    except csv.Error as error:
+        raise SilodpError(f"{path} cannot be read as CSV ({error}): save it as CSV anew.") from None
+    plain.seek(0)
+    return _read_csv(path, plain, as_text)
+
+
+def _has_own_mark(path: Path) -> bool:
+    """Whether the first line is Excel's own on the delimiter."""
+    with opened(path, PLAIN, "replace") as file:
+        return file.readline(8).lower().lstrip('"').startswith("sep=")
+
+
+def _read_csv(path: Path, content: Any, as_text: Collection[str]) -> pd.DataFrame:
     try:
         # A warning of pandas here means a row that does not fit: never to be passed over.
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             header = pd.read_csv(
-                path,
+                content,
                 header=None,
                 nrows=1,
                 dtype=str,
@@ -180,12 +340,14 @@ def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
                 skipinitialspace=True,
             )
             names = checked_names(path, [str(name).strip() for name in header.iloc[0]])
+            if isinstance(content, io.StringIO):
+                content.seek(0)
             return pd.read_csv(
-                path,
+                content,
                 header=0,
                 names=names,
                 index_col=False,  # or a row with one value too many would shift every column
-                dtype=dict.fromkeys(set(as_text) & set(names), str),
+                dtype=_as_text(as_text, names),
                 encoding="utf-8-sig",
                 skipinitialspace=True,
                 low_memory=False,
@@ -201,9 +363,100 @@ def _read_csv(path: Path, as_text: Collection[str]) -> pd.DataFrame:
         raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise SilodpError(
-            f"{path} cannot be read as CSV ({reason}): each row needs as many values as the header."
+        raise Fault(
+            f"{path}",
+            f"cannot be read as CSV ({reason})",
+            "each row needs as many values as the header; put values that hold the delimiter in "
+            "quotation marks",
         ) from error
+
+
+def _as_text(as_text: Collection[str], names: list[str]) -> Any:
+    """The types that pandas is to read columns as; of all others it finds them."""
+    return dict.fromkeys(names if as_text is EVERY_COLUMN else set(as_text) & set(names), str)
+
+
+_NEEDS = {
+    "openpyxl": ("an Excel workbook", "excel"),
+    "pyreadstat": ("an SPSS file", "spss"),
+}
+
+
+def _read_of_program(path: Path, ending: str, sheet: str | None, reading: Reading) -> pd.DataFrame:
+    """A table in the file of Excel, Stata, SPSS or SAS; categories by their labels."""
+    is_excel = ending in (".xlsx", ".xlsm")
+    if sheet is not None and not is_excel:
+        raise SilodpError(f"{path} has no sheets, but sheet is {sheet!r}: leave it out.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a workbook's styles, and of formats of dates
+            if is_excel:
+                frame = _read_excel(path, sheet, reading)
+            elif ending == ".dta":
+                frame = cast(pd.DataFrame, pd.read_stata(path))
+            elif ending in (".sav", ".zsav"):
+                frame = pd.read_spss(path)
+            else:
+                frame = cast(pd.DataFrame, pd.read_sas(path, encoding="latin-1"))
+    except SilodpError:
+        raise
+    except ImportError as error:
+        missing = "openpyxl" if is_excel else "pyreadstat"
+        what, extra = _NEEDS[missing]
+        raise SilodpError(
+            f"{path} is {what}, which needs {missing}: install it with `pip install "
+            f"'silodp[{extra}]'`, or save the table as CSV."
+        ) from error
+    except OSError as error:
+        raise SilodpError(f"{path} cannot be read ({error}): check its permissions.") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SilodpError(
+            f"{path} cannot be read as {ending} ({reason}): the file is damaged or of another "
+            "kind; save the table as CSV."
+        ) from error
+    frame.columns = checked_names(path, [str(name).strip() for name in frame.columns])
+    return frame
+
+
+def _read_excel(path: Path, sheet: str | None, reading: Reading) -> pd.DataFrame:
+    """A sheet whose first row with a value is the header; empty rows and columns are left out."""
+    if importlib.util.find_spec("openpyxl") is None:
+        raise ImportError("openpyxl")
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+            raise SilodpError(f"{path} holds more than {MOST_BYTES} bytes: give a smaller table.")
+    with pd.ExcelFile(path, engine="openpyxl") as book:
+        names = [str(name) for name in book.sheet_names]
+        if sheet is not None and sheet not in names:
+            raise SilodpError(f"{path} has no sheet {sheet!r}: use {one_of(sheet, names)}.")
+        sheets = {
+            name: cast(pd.DataFrame, book.parse(name, header=None, dtype=cast(Any, object)))
+            for name in ([sheet] if sheet is not None else names)
+        }
+    tables = {name: raw.dropna(how="all").dropna(how="all", axis=1) for name, raw in sheets.items()}
+    tables = {name: raw for name, raw in tables.items() if not raw.empty}
+    if not tables:
+        raise SilodpError(f"{path} is empty: give it a header and records.")
+    if len(tables) > 1:
+        raise SilodpError(
+            f"{path} has {len(tables)} sheets ({', '.join(map(repr, tables))}): name one (--sheet, "
+            "or sheet under [file] in a schema)."
+        )
+    ((name, raw),) = tables.items()
+    if sheet is None and len(names) > 1:
+        reading.said.append(f"{path.name} is read from its sheet {name!r}; the others are empty.")
+    header = ["" if pd.isna(value) else level_text(value) for value in raw.iloc[0]]
+    frame = raw.iloc[1:].set_axis(header, axis=1).reset_index(drop=True)
+    checked_names(path, header)  # before the names are used
+    return pd.DataFrame({name: _of_one_kind(values_of(frame, name)) for name in frame})
+
+
+def _of_one_kind(values: pd.Series) -> pd.Series:
+    """A column of a workbook; where it has words, all its numbers are words as well, as in CSV."""
+    if any(isinstance(value, str) for value in values):
+        return values.map(lambda value: level_text(value) if pd.notna(value) else None)
+    return values.infer_objects()
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -233,13 +486,11 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def checked_names(where: object, names: list[str]) -> list[str]:
-    """The names of a table's columns, each of which must have one of its own."""
-    for position, name in enumerate(names, start=1):
-        if not name or name.startswith("__index_level_"):
-            raise SilodpError(
-                f"{where}: column {position} has no name: name it, or leave it out (pandas writes "
-                "such a column unless told index=False)."
-            )
+    """The names of a table's columns, each of its own; one without a name gets its place as one."""
+    names = [
+        name if name and not name.startswith("__index_level_") else f"column {position}{NO_NAME}"
+        for position, name in enumerate(names, start=1)
+    ]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise SilodpError(

@@ -2,24 +2,51 @@
 
 ignore = ["patient_id"]            # columns to leave out
 
+[file]                             # how a text table is written; without this, it is found from it
+delimiter = ";"
+decimal = ","
+thousands = "."
+encoding = "cp1252"
+sheet = "visits"                   # of a workbook
+
 [levels]                           # what a category column may hold
 ward = ["north", "south"]
 
 [bounds]                           # lowest and highest value of a number column
 age = [0, 120]
+admitted = [0, 4000]
+
+[dates]                            # columns of dates, which become days since an origin
+admitted = {origin = "2015-01-01", format = "%d.%m.%Y"}
+
+[words.age]                        # what words among the numbers of a column stand for
+"90+" = 90
+unknown = "missing"
 
 [other]                            # the level that takes whatever is not listed; else it is refused
 ward = "south"
 
 [missing]                          # what a missing value counts as; else it is refused, or the row
-age = 50                           # is left out (drop_missing)
-ward = "north"
+age = {value = 50, indicator = true}    # is left out (drop_missing). With an indicator, a feature
+ward = "north"                     # says where a value was missing.
+score = "drop"                     # rows without this value are left out
 
 [target]                           # one of the two
-range = [0, 100]
-classes = ["no", "yes"]
+range = [0, 100]                   # of a regression, or of counts
+classes = ["no", "yes"]            # ordered classes: the lowest first
+
+exposure_column = "person_years"   # of counts: for how long, or of how many
+exposure_range = [0.1, 40]
+event_column = "status"            # of times: whether the event was seen, else censored
+event_value = 2                    # what stands for it; else 1, true or yes
+cut_points = [90, 180, 365]        # where time is cut into intervals
+
+A schema that silodp has proposed also has `from_records`: the columns for which a person has not
+yet replaced what was taken from records by what is public. Results say that epsilon does not cover
+it.
 """
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +56,52 @@ from typing import Any
 from silodp.base.documents import check_keys, read_toml
 from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
+from silodp.data.tables.beside import KEYS as BESIDE
+from silodp.data.tables.beside import Beside, checked_beside
+from silodp.data.tables.dialect import Dialect, dialect_of
+
+DROP = "drop"
+MISSING_WORD = "missing"
+SECTIONS = ("levels", "bounds", "dates", "words", "other", "missing")
+
+
+@dataclass(frozen=True)
+class MissingRule:
+    """What a missing value counts as: a number or level, or nothing (None): the row is left out.
+
+    With an indicator, a feature of its own says where a value was missing.
+    """
+
+    value: float | str | None
+    indicator: bool = False
+
+    def to_plain(self) -> Any:
+        """The rule as TOML and JSON have it."""
+        if self.value is None:
+            return DROP
+        return {"value": self.value, "indicator": True} if self.indicator else self.value
+
+
+@dataclass(frozen=True)
+class DateForm:
+    """How dates become numbers: days since an origin.
+
+    Attributes:
+      origin: a date as 2015-01-31.
+      format: how dates are written, in the letters of Python's strptime; ISO dates are read too.
+    """
+
+    origin: str
+    format: str = "%Y-%m-%d"
+
+    @property
+    def start(self) -> datetime.datetime:
+        """The origin, as a point in time."""
+        return datetime.datetime.fromisoformat(self.origin)
+
+    def to_plain(self) -> dict[str, str]:
+        """The form as TOML and JSON have it."""
+        return {"origin": self.origin, "format": self.format}
 
 
 @dataclass(frozen=True)
@@ -39,9 +112,24 @@ class Schema:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     other: Mapping[str, str] = field(default_factory=dict)
-    missing: Mapping[str, float | str] = field(default_factory=dict)
+    missing: Mapping[str, MissingRule] = field(default_factory=dict)
     target_range: tuple[float, float] | None = None
     classes: tuple[str, ...] | None = None
+    beside: Beside = field(default_factory=Beside)
+    dates: Mapping[str, DateForm] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    dialect: Dialect | None = None
+    sheet: str | None = None
+    from_records: tuple[str, ...] = ()
+
+    @property
+    def by_value(self) -> set[str]:
+        """The columns with a rule for single values, which are read value by value."""
+        return {*self.levels, *self.missing, *self.dates, *self.words}
+
+    def drops(self, column: str) -> bool:
+        """Whether rows without a value of this column are left out."""
+        return column in self.missing and self.missing[column].value is None
 
 
 def level_text(value: object) -> str:
@@ -58,23 +146,24 @@ def read_schema(path: Path) -> Schema:
     """Reads a TOML schema file; an unknown key is refused, since it may be a misspelling."""
     where = f"Schema {path}"
     document = read_toml(path, where)
-    sections = ("levels", "bounds", "other", "missing", "target")
-    check_keys(where, document, ("ignore", *sections))
+    sections = (*SECTIONS, "target", "file")
+    check_keys(where, document, ("ignore", "from_records", *sections))
     for section in sections:
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
-    check_keys(f"{where}, section [target]", target, ("range", "classes"))
-    return checked_schema(
+    check_keys(f"{where}, section [target]", target, ("range", "classes", *BESIDE))
+    schema = checked_schema(
         where,
         ignore=document.get("ignore"),
-        levels=document.get("levels"),
-        bounds=document.get("bounds"),
-        other=document.get("other"),
-        missing=document.get("missing"),
         target_range=target.get("range"),
         classes=target.get("classes"),
+        beside={key: target.get(key) for key in BESIDE},
+        file=document.get("file"),
+        **{section: document.get(section) for section in SECTIONS},
     )
+    from_records = _names(where, document.get("from_records"), "from_records")
+    return replace(schema, from_records=from_records)
 
 
 def schema_of(options: DataOptions) -> Schema:
@@ -83,12 +172,17 @@ def schema_of(options: DataOptions) -> Schema:
     given = checked_schema(
         "Data options",
         ignore=options.ignore,
-        levels={**filed.levels, **(options.levels or {})},
-        bounds={**filed.bounds, **(options.bounds or {})},
-        other={**filed.other, **(options.other or {})},
-        missing={**filed.missing, **(options.missing or {})},
         target_range=options.target_range,
         classes=options.classes,
+        file=options.file,
+        beside={
+            key: own if (own := getattr(options, key)) is not None else getattr(filed.beside, key)
+            for key in BESIDE
+        },
+        **{
+            section: {**getattr(filed, section), **(getattr(options, section) or {})}
+            for section in SECTIONS
+        },
     )
     target = given if given.target_range or given.classes else filed
     return replace(
@@ -96,6 +190,9 @@ def schema_of(options: DataOptions) -> Schema:
         ignore=tuple(dict.fromkeys((*filed.ignore, *given.ignore))),
         target_range=target.target_range,
         classes=target.classes,
+        dialect=given.dialect or filed.dialect,
+        sheet=options.sheet or given.sheet or filed.sheet,
+        from_records=filed.from_records,
     )
 
 
@@ -109,6 +206,10 @@ def checked_schema(
     classes: Any,
     other: Any = None,
     missing: Any = None,
+    beside: Mapping[str, Any] | None = None,
+    dates: Any = None,
+    words: Any = None,
+    file: Any = None,
 ) -> Schema:
     """A schema from plain values, each of which is checked."""
     if target_range is not None and classes is not None:
@@ -124,7 +225,29 @@ def checked_schema(
         column: _range(f"{where}: bounds of column {column!r}", values)
         for column, values in (bounds or {}).items()
     }
+    dates = {
+        column: _date_form(f"{where}: dates of column {column!r}", form)
+        for column, form in (dates or {}).items()
+    }
+    words = {
+        column: _numbers_of_words(f"{where}: words of column {column!r}", own)
+        for column, own in (words or {}).items()
+    }
+    for column in (*dates, *words):
+        if column in levels or (column in dates and column in words):
+            raise SilodpError(
+                f"{where}: column {column!r} is declared twice, by levels, dates or words: declare "
+                "one of them."
+            )
+    file = dict(file or {})
+    sheet = file.pop("sheet", None)
+    if sheet is not None and not isinstance(sheet, str):
+        raise SilodpError(f"{where}: sheet is {sheet!r}: give the name of a sheet.")
     return Schema(
+        dates=dates,
+        words=words,
+        dialect=dialect_of(f"{where}, section [file]", file) if file else None,
+        sheet=sheet,
         ignore=_names(where, ignore),
         levels=levels,
         bounds=bounds,
@@ -140,18 +263,27 @@ def checked_schema(
         if target_range is None
         else _range(f"{where}: target range", target_range),
         classes=None if classes is None else _levels(f"{where}: target classes", classes),
+        beside=checked_beside(where, _with_level_text(beside or {})),
     )
+
+
+def _with_level_text(beside: Mapping[str, Any]) -> dict[str, Any]:
+    event = beside.get("event_value")
+    return {
+        **beside,
+        "event_value": level_text(event) if isinstance(event, str | int | float) else event,
+    }
 
 
 def _is_list(values: Any) -> bool:
     return isinstance(values, Sequence) and not isinstance(values, str | bytes)
 
 
-def _names(where: str, values: Any) -> tuple[str, ...]:
+def _names(where: str, values: Any, key: str = "ignore") -> tuple[str, ...]:
     if values is None:
         return ()
     if not _is_list(values) or not all(isinstance(name, str) for name in values):
-        raise SilodpError(f"{where}: 'ignore' is {values!r}: give a list of column names.")
+        raise SilodpError(f"{where}: {key!r} is {values!r}: give a list of column names.")
     return tuple(values)
 
 
@@ -179,14 +311,28 @@ def _level(where: str, value: Any, levels: tuple[str, ...]) -> str:
 def _counts_as(
     where: str,
     column: str,
-    value: Any,
+    rule: Any,
     levels: Mapping[str, tuple[str, ...]],
     bounds: Mapping[str, tuple[float, float]],
-) -> float | str:
-    """What a missing value of the column counts as: one of its levels, or a number."""
+) -> MissingRule:
+    """What a missing value of the column counts as: one of its levels, a number, or nothing."""
     where = f"{where}: missing of column {column!r}"
+    if isinstance(rule, MissingRule):  # from a schema file, and checked
+        rule = rule.to_plain()
+    value, indicator = rule, False
+    if isinstance(rule, Mapping):
+        check_keys(where, rule, ("value", "indicator"))
+        value, indicator = rule.get("value"), rule.get("indicator", False)
+        if not isinstance(indicator, bool):
+            raise SilodpError(f"{where}: indicator is {indicator!r}: write true or false.")
+    if value == DROP and DROP not in levels.get(column, ()):
+        if indicator:
+            raise SilodpError(
+                f'{where} is "drop", so that no row shows an indicator: leave out one of them.'
+            )
+        return MissingRule(None)
     if column in levels:
-        return _level(where, value, levels[column])
+        return MissingRule(_level(where, value, levels[column]), indicator)
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise SilodpError(
             f"{where} is {value!r}, which is no number: give one, or declare the column's levels "
@@ -197,7 +343,45 @@ def _counts_as(
         raise SilodpError(
             f"{where} is {value!r}, beyond its bounds {[low, high]!r}: give a number within them."
         )
-    return float(value)
+    return MissingRule(float(value), indicator)
+
+
+def _date_form(where: str, form: Any) -> DateForm:
+    if isinstance(form, DateForm):
+        return form
+    if not isinstance(form, Mapping):
+        raise SilodpError(f'{where}: {form!r} is no rule: write {{origin = "2015-01-01"}}.')
+    check_keys(where, form, ("origin", "format"))
+    origin, text = form.get("origin"), form.get("format", DateForm.format)
+    try:
+        start = datetime.datetime.fromisoformat(origin)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        start = None
+    if start is None or start.tzinfo is not None:
+        raise SilodpError(f"{where}: origin is {origin!r}: give a date such as 2015-01-31.")
+    if not isinstance(text, str) or "%" not in text:
+        raise SilodpError(f'{where}: format is {text!r}: write one such as "%d.%m.%Y".')
+    return DateForm(origin, text)  # type: ignore[arg-type]
+
+
+def _numbers_of_words(where: str, words: Any) -> dict[str, float | None]:
+    if not isinstance(words, Mapping):
+        raise SilodpError(f'{where}: {words!r} is no table: write such as "90+" = 90.')
+    numbers: dict[str, float | None] = {}
+    for word, number in words.items():
+        if number is None or number == MISSING_WORD:
+            numbers[word.strip()] = None
+            continue
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not _is_finite(number)
+        ):
+            raise SilodpError(
+                f'{where}: {word!r} stands for {number!r}: give a number, or "missing".'
+            )
+        numbers[word.strip()] = float(number)
+    return numbers
 
 
 def _range(where: str, values: Any) -> tuple[float, float]:

@@ -18,13 +18,31 @@ from silodp.config.choices import TaskName
 from silodp.data import coins
 from silodp.data.federation import Federation, PublicKnowledge, Records, Silo
 from silodp.data.preparation import Preparation, Scaling, by_bounds, fitted_to, prepared_silo
+from silodp.data.problems import Fault, Problems, reported
 from silodp.data.scaling import STANDARDISED
 from silodp.data.silo_choice import chosen_silos
 from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
 from silodp.data.tables.by_value import name_of
-from silodp.data.tables.columns import Encoder, make_encoder, owner_texts
-from silodp.data.tables.files import Frames, check_column, read_silos, silos_of_frame, values_of
+from silodp.data.tables.columns import (
+    Column,
+    Encoder,
+    declared_column,
+    make_encoder,
+    owner_texts,
+)
+from silodp.data.tables.files import (
+    FRAME,
+    NO_NAME,
+    FileForm,
+    Frames,
+    Reading,
+    check_column,
+    read_silos,
+    silos_of_frame,
+    table_stem,
+    values_of,
+)
 from silodp.data.tables.schema import Schema, level_text, schema_of
 from silodp.data.tables.target import Target, make_target
 from silodp.data.tables.times import at_or_after, places_in_time
@@ -37,13 +55,21 @@ TAKES = frozenset(
         *("silo_column", "subject_column", "time_column", "group_column", "target", "task"),
         *("drop_missing", "schema", "ignore", "levels", "bounds", "target_range", "classes"),
         *("other", "missing", "test_fraction", "split", "id_column", "test_from"),
+        *("exposure_column", "exposure_range", "event_column", "event_value", "cut_points"),
+        *("dates", "words", "file", "sheet"),
     }
 )
-FRAME = "frame"  # what a table in memory is called in results
+IN_MEMORY = "frame"  # what a table in memory is called in results
 # What can be declared in Python, but by no option of a run.
-_DECLARED = ("levels", "bounds", "other", "missing", "target_range", "classes")
+_DECLARED = (
+    *("levels", "bounds", "other", "missing", "target_range", "classes"),
+    *("exposure_range", "dates", "words"),
+)
 # Columns that say something of a record, and so are no features.
-NO_FEATURES = ("subject_column", "time_column", "group_column", "id_column")
+NO_FEATURES = (
+    *("subject_column", "time_column", "group_column", "id_column"),
+    *("exposure_column", "event_column"),
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +81,7 @@ class Table:
     and so is `late`: which records are of a declared time or later. `counted` is how many records
     (or subjects) a silo has, those included that were left out, where no records may be refused
     (see `table_of_frames`), however few or alike they are. `left_out` are the names of silos that
-    options left out.
+    options left out. `said` is what a person should know of how the rows were read.
     """
 
     name: str
@@ -70,6 +96,7 @@ class Table:
     late: dict[str, np.ndarray] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
 
     @property
     def preprocess(self) -> str:
@@ -91,9 +118,14 @@ def defaults_of(task: TaskName, preprocess: str = "none") -> Defaults:
     )
 
 
-def source(path: Path, options: DataOptions) -> DataSource:
-    """The source bound to a file or a folder. It is read now, since the task may follow from it."""
-    return _bound(str(path), options, lambda given: read_table_of_silos(path, given))
+def source(path: Path, options: DataOptions, problems: Problems | None = None) -> DataSource:
+    """The source bound to a file or a folder. It is read now, since the task may follow from it.
+
+    `problems` gets all that is wrong with the table, which is then read as far as it can be; else
+    the first is raised.
+    """
+    rows = _Rows(lambda given, own: read_table_of_silos(path, given, own), problems)
+    return _bound(str(path), rows, options)
 
 
 def source_of_frame(frame: Any, options: DataOptions) -> DataSource:
@@ -101,29 +133,14 @@ def source_of_frame(frame: Any, options: DataOptions) -> DataSource:
 
     What is declared in `options`, and in no option of a run, holds for every loading.
     """
-    assert options.silo_column is not None
     declared = {name: getattr(options, name) for name in _DECLARED}
-    frames = silos_of_frame(frame, options.silo_column)
-    bound = _bound(FRAME, options, lambda given: _chosen_table(FRAME, frames, given))
-    return replace(bound, read=lambda seed, given: bound.read(seed, replace(given, **declared)))
+    rows = _Rows(lambda given, own: _table_of_frame(frame, given, own), None)
+    bound = _bound(IN_MEMORY, rows, options)
+    return replace(bound, read=lambda seed, given: rows.load(seed, replace(given, **declared)))
 
 
-def _bound(
-    name: str, options: DataOptions, read_table: Callable[[DataOptions], Table]
-) -> DataSource:
-    table = read_table(options)
-
-    def read(seed: int, given: DataOptions) -> Federation:
-        # What concerns split and preprocessing does not change what is read: rows are encoded once.
-        same = replace(
-            given,
-            preprocess=options.preprocess,
-            test_fraction=options.test_fraction,
-            density=options.density,
-        )
-        rows = table if same == options else read_table(given)
-        return split_and_scale(rows, seed, given)
-
+def _bound(name: str, rows: "_Rows", options: DataOptions) -> DataSource:
+    table = rows.read(options)
     task = table.target.task
     bound = DataSource(
         name=name,
@@ -134,25 +151,87 @@ def _bound(
         defaults=defaults_of(task, table.preprocess),
         preprocessings=("paper", "bounds", "none"),
         takes=TAKES,
-        read=read,
+        read=rows.load,
         chooses_silos=True,
+        said=table.said,
     )
     bound.check_options(options)
     return bound
 
 
-def read_table_of_silos(path: Path, options: DataOptions) -> Table:
+class _Rows:
+    """The rows of a table, read and encoded once for all seeds."""
+
+    def __init__(self, read: Callable[[DataOptions, Problems], Table], problems: Problems | None):
+        self._read_table, self._problems = read, problems
+        self._read: tuple[DataOptions, Table] | None = None
+
+    def read(self, options: DataOptions) -> Table:
+        """The table; what concerns split and preprocessing does not change it."""
+        of_rows = replace(options, preprocess=None, test_fraction=None, density=None)
+        if self._read is None or self._read[0] != of_rows:
+            with reported(self._problems) as problems:
+                self._read = of_rows, self._read_table(options, problems)
+        return self._read[1]
+
+    def load(self, seed: int, options: DataOptions) -> Federation:
+        """The federation of one seed."""
+        with reported(self._problems) as problems:
+            return split_and_scale(self.read(options), seed, options, problems)
+
+
+def read_table_of_silos(path: Path, options: DataOptions, problems: Problems) -> Table:
     """Reads, checks and encodes the rows of every silo."""
-    _check_roles(path, options)
-    frames = read_silos(path, options.silo_column, text_columns(options))
-    return _chosen_table(path.resolve().stem, frames, options, where=path)
+    options = _with_columns_beside(options)
+    with problems.noted():
+        _check_roles(path, options)
+    schema = schema_of(options)
+    frames, reading = read_silos(
+        path,
+        options.silo_column,
+        text_columns(options),
+        FileForm(schema.dialect, schema.sheet),
+        without_silo=_without_silo(schema, options),
+        problems=problems,
+    )
+    found = ()
+    if reading.by_records:
+        found = (
+            f"How the file is written was found from its records ({', '.join(reading.by_records)}"
+            "), not declared; epsilon does not cover it: declare it (in a schema: under [file]).",
+        )
+    table = _table_of_chosen(path_name(path), frames, options, problems, where=path)
+    return replace(
+        table,
+        notes=(*found, *table.notes),
+        said=(*reading.said, *_unsure(reading), *table.said),
+    )
 
 
-def _chosen_table(name: str, frames: Frames, options: DataOptions, where: object = None) -> Table:
+def _table_of_frame(frame: Any, options: DataOptions, problems: Problems) -> Table:
+    """Checks and encodes the rows of a table in memory."""
+    options = _with_columns_beside(options)
+    with problems.noted():
+        _check_roles(FRAME, options)
+    assert options.silo_column is not None
+    without_silo = _without_silo(schema_of(options), options)
+    frames = silos_of_frame(frame, options.silo_column, without_silo, problems)
+    return _table_of_chosen(IN_MEMORY, frames, options, problems, where=FRAME)
+
+
+def _without_silo(schema: Schema, options: DataOptions) -> bool:
+    """Whether rows that name no silo are left out by rule."""
+    return options.silo_column is not None and schema.drops(options.silo_column)
+
+
+def _table_of_chosen(
+    name: str, frames: Frames, options: DataOptions, problems: Problems, *, where: object
+) -> Table:
     """The table of the silos that options choose."""
     # Before any of their records are looked at: what is wrong with others is no matter.
-    chosen = chosen_silos({name: _units(frame, options) for name, frame in frames.items()}, options)
-    table = table_of_frames(name, {one: frames[one] for one in chosen}, options, where=where)
+    chosen = chosen_silos({one: _units(frame, options) for one, frame in frames.items()}, options)
+    own = {one: frames[one] for one in chosen}
+    table = table_of_frames(name, own, options, where=where, problems=problems)
     return replace(table, left_out=tuple(one for one in frames if one not in chosen))
 
 
@@ -164,17 +243,44 @@ def _units(frame: pd.DataFrame, options: DataOptions) -> int:
     return len({name_of(value) for value in values_of(frame, column)} - {None})
 
 
+def path_name(path: Path) -> str:
+    """What the data of a file or folder are called in results."""
+    path = path.resolve()
+    return path.stem if path.is_dir() else table_stem(path)
+
+
+def _unsure(reading: Reading) -> list[str]:
+    return [
+        f"Column {column!r} holds numbers such as {value!r}, with a mark that may be one of "
+        "thousands: declare what it is (in a schema: thousands or decimal under [file])."
+        for column, value in reading.unsure.items()
+    ]
+
+
 def text_columns(options: DataOptions) -> set[str]:
     """The columns that are to be read as they are written, so that "007" is not 7."""
     schema = schema_of(options)
     # Where values are read one by one, pandas' guess at the type of all must not come before.
-    as_text = {*schema.levels, *schema.missing}
+    as_text = schema.by_value
     if schema.classes is not None and options.target is not None:
         as_text.add(options.target)
+    # A target of numbers is what it is, whatever the rule for a missing one.
+    elif options.target is not None:
+        as_text.discard(options.target)
     # The number of a subject, group or record is a name: "007" is not "7".
     names = (options.subject_column, options.group_column, options.id_column)
+    # A status is a word, even where it is written as a number.
+    names = (*names, schema.beside.event_column)
     as_text.update(column for column in names if column is not None)
     return as_text
+
+
+def _with_columns_beside(options: DataOptions) -> DataOptions:
+    """The options with the columns that a schema file names beside the target."""
+    beside = schema_of(options).beside
+    return replace(
+        options, exposure_column=beside.exposure_column, event_column=beside.event_column
+    )
 
 
 def table_of_frames(
@@ -184,6 +290,7 @@ def table_of_frames(
     *,
     where: object = None,
     total: bool = False,
+    problems: Problems | None = None,
 ) -> Table:
     """Checks and encodes the rows of every silo, wherever they came from.
 
@@ -194,21 +301,26 @@ def table_of_frames(
       where: what errors name as the place of a table; by default its name.
       total: whether no row may be refused: each one by itself is encoded or left out, since a
         refusal would tell of it. Everything must be declared then; see `usable_rows`.
+      problems: gets what is wrong, while the rest is checked; else the first is raised.
     """
-    where = name if where is None else where
-    schema = schema_of(options)
-    _check_roles(where, options)
-    features = _feature_columns(where, frames, options, schema)
+    with reported(problems) as own:
+        return _table_of_frames(name, frames, options, name if where is None else where, total, own)
+
+
+def _table_of_frames(
+    name: str, frames: Frames, options: DataOptions, where: object, total: bool, problems: Problems
+) -> Table:
+    schema, options = schema_of(options), _with_columns_beside(options)
+    with problems.noted():
+        _check_roles(where, options)
+    features = _feature_columns(where, frames, options, schema, problems)
     assert options.target is not None  # _feature_columns has refused that
     used = [*features, options.target, *_no_features(options)]
-    frames = {silo: frame.loc[:, used] for silo, frame in frames.items()}
-    drop = bool(options.drop_missing)
-    if not total:
-        frames = _without_missing(frames, schema, drop)
-    encoder, undeclared = make_encoder(frames, features, schema, total=total, drop=drop)
-    _check_bounds(encoder, schema)
-    target = make_target(frames, options.target, options.task, schema)
+    frames = {silo: frame.loc[:, list(dict.fromkeys(used))] for silo, frame in frames.items()}
+    drop, said = bool(options.drop_missing), []
     if total:
+        encoder, _ = make_encoder(frames, features, schema, total=True, drop=drop)
+        target = make_target(where, frames, options.target, options.task, schema)
         found = {
             silo: _records_by_value(silo, frame, encoder, target, options)
             for silo, frame in frames.items()
@@ -223,31 +335,21 @@ def table_of_frames(
             {silo: own.identities for silo, own in found.items()},
             counted={silo: own.counted for silo, own in found.items()},
         )
-    as_text = text_columns(options)
-    records, identities, times, groups, late = {}, {}, {}, {}, {}
-    for silo, frame in frames.items():
-        subject = None
-        if (column := options.subject_column) is not None:
-            names = owner_texts(silo, column, values_of(frame, column), "subject")
-            subject = np.unique(names, return_inverse=True)[1]
-            identities[silo] = coins.of_texts(names)
-        elif (column := options.id_column) is not None:
-            identities[silo] = coins.of_texts(map(level_text, values_of(frame, column)))
-        else:
-            identities[silo] = coins.of_rows(frame, as_text)
-        if (column := options.time_column) is not None:
-            when = values_of(frame, column)
-            if options.test_from is None:
-                times[silo] = places_in_time(silo, column, when)
-            else:
-                late[silo] = at_or_after(silo, column, when, options.test_from)
-        if (column := options.group_column) is not None:
-            groups[silo] = coins.of_texts(
-                owner_texts(silo, column, values_of(frame, column), "group")
-            )
-        y = target.encode(silo, values_of(frame, target.name))
-        records[silo] = Records(encoder.encode(silo, frame), y, subject)
+    frames = _without_missing(frames, features, schema, drop, problems, said)
+    encoder, undeclared = make_encoder(frames, features, schema, drop=drop, problems=problems)
+    if not encoder.columns:
+        problems.check()
+    for column in encoder.columns:
+        with problems.noted():
+            _check_bounds(column, schema)
+    target = make_target(where, frames, options.target, options.task, schema)
     notes = []
+    if schema.from_records:
+        notes.append(
+            "What the schema declares of "
+            f"{', '.join(map(repr, schema.from_records))} was taken from the records (from_records "
+            "in the schema); epsilon does not cover it: replace it by what is public."
+        )
     if undeclared:
         notes.append(
             f"The levels of {', '.join(map(repr, undeclared))} were taken from the records of all "
@@ -258,9 +360,50 @@ def table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
-    return Table(
-        name, records, encoder, target, schema, tuple(notes), identities, times, groups, late
-    )
+    table = Table(name, {}, encoder, target, schema, tuple(notes), {}, said=tuple(said))
+    as_text = text_columns(options)
+    for silo, frame in frames.items():
+        with problems.noted():
+            _add_silo(table, silo, frame, options, as_text, problems)
+    return table
+
+
+def _add_silo(
+    table: Table,
+    silo: str,
+    frame: pd.DataFrame,
+    options: DataOptions,
+    as_text: set[str],
+    problems: Problems,
+) -> None:
+    """Encodes the rows of a silo; columns with a problem become zeros, and nothing is trained."""
+    subject = None
+    if (column := options.subject_column) is not None:
+        names = owner_texts(silo, column, values_of(frame, column), "subject")
+        subject = np.unique(names, return_inverse=True)[1]
+        identities = coins.of_texts(names)
+    elif (column := options.id_column) is not None:
+        identities = coins.of_texts(map(level_text, values_of(frame, column)))
+    else:
+        identities = coins.of_rows(frame, as_text)
+    if (column := options.time_column) is not None:
+        when = values_of(frame, column)
+        if options.test_from is None:
+            table.times[silo] = places_in_time(silo, column, when)
+        else:
+            table.late[silo] = at_or_after(silo, column, when, options.test_from)
+    if (column := options.group_column) is not None:
+        table.groups[silo] = coins.of_texts(
+            owner_texts(silo, column, values_of(frame, column), "group")
+        )
+    y = table.target.encode(silo, frame)
+    parts = []
+    for one in table.encoder.columns:
+        parts.append(np.zeros((len(frame), len(one.feature_names))))
+        with problems.noted():
+            parts[-1] = one.encode(silo, values_of(frame, one.name))
+    table.records[silo] = Records(np.concatenate(parts, axis=1), y, subject)
+    table.identities[silo] = identities
 
 
 def usable_rows(
@@ -271,7 +414,7 @@ def usable_rows(
     Left out is a row without a target that is one, without a name of whom it is about where that is
     asked for, or with a missing value that no rule is for.
     """
-    usable = target.usable(values_of(frame, target.name)) & ~encoder.lacks(frame).any(axis=1)
+    usable = target.usable(frame) & ~encoder.lacks(frame).any(axis=1)
     if subject_column is not None:
         named = [name_of(value) is not None for value in values_of(frame, subject_column)]
         usable &= np.array(named, bool)
@@ -298,7 +441,7 @@ def _records_by_value(
     column, counted = options.subject_column, len(frame)
     kept = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, column))]
     x = encoder.encode(silo, kept)
-    y = target.encode_by_value(values_of(kept, target.name))
+    y = target.encode_by_value(kept)
     if column is not None:
         counted = len({name_of(value) for value in values_of(frame, column)} - {None})
         names = [str(name_of(value)) for value in values_of(kept, column)]
@@ -317,13 +460,25 @@ def _records_by_value(
 
 
 def split_and_scale(
-    table: Table, seed: int, options: DataOptions, *, whole: bool = False
+    table: Table,
+    seed: int,
+    options: DataOptions,
+    problems: Problems | None = None,
+    *,
+    whole: bool = False,
 ) -> Federation:
     """Splits each silo, then scales features and target.
 
     If it is to stay `whole`, all records are for training and none for testing: there is no split
     that a record could change, and no coin.
     """
+    with reported(problems) as own:
+        return _split_and_scale(table, seed, options, own, whole)
+
+
+def _split_and_scale(
+    table: Table, seed: int, options: DataOptions, problems: Problems, whole: bool
+) -> Federation:
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     notes = list(table.notes)
@@ -333,25 +488,33 @@ def split_and_scale(
         notes.append(PAPER_SPLIT)
     silos = []
     for name in table.records:
-        if whole:
-            train, test, expected = Parts(own := table.records[name], own.take(np.arange(0)))
-        else:
-            train, test, expected = _parts(table, name, test_fraction, seed, options)
-        preparation = Preparation(
-            table.encoder,
-            _scaling(table, train.x, preprocess),
-            table.target,
-            drop_missing=bool(options.drop_missing),
-        )
-        silos.append(replace(prepared_silo(name, train, test, preparation), expected=expected))
+        with problems.noted():
+            if whole:
+                train, test, expected = Parts(all_ := table.records[name], all_.take(np.arange(0)))
+            else:
+                train, test, expected = _parts(table, name, test_fraction, seed, options)
+            preparation = Preparation(
+                table.encoder,
+                _scaling(table, train.x, preprocess, problems),
+                table.target,
+                drop_missing=bool(options.drop_missing),
+            )
+            silo = prepared_silo(name, train, test, preparation)
+            silos.append(replace(silo, expected=expected))
+    if not silos:
+        problems.check()
     if preprocess == "paper" and table.encoder.is_number.any():
         notes.append(STANDARDISED)
     target = table.target
     if get_task(target.task).is_scaled and target.range is None:
         if preprocess == "bounds":
-            raise SilodpError(
-                f"The preprocessing 'bounds' needs the range of the target {target.name!r}: "
-                "declare target_range (in a schema: [target] range = [low, high])."
+            problems.add(
+                Fault(
+                    f"The preprocessing 'bounds' needs the range of the target {target.name!r}:",
+                    "none is declared",
+                    "declare target_range (in a schema: [target] range = [low, high])",
+                    column=target.name,
+                )
             )
         if preprocess == "paper":
             silos = _scale_target(silos, target)
@@ -359,18 +522,34 @@ def split_and_scale(
                 f"The target {target.name!r} is scaled by the smallest and the largest value of "
                 "all silos' training records; epsilon does not cover these two."
             )
-    return Federation(
-        name=table.name,
-        silos=tuple(silos),
-        task=target.task,
-        num_classes=get_task(target.task).num_classes_of(len(target.classes)),
-        uncovered=tuple(notes),
-        declared=_declared(table, preprocess),
-        feature_bound=1.0 if _is_bounded(table, preprocess) else None,
-        class_names=target.classes,
-        feature_names=table.encoder.feature_names,
-        left_out=table.left_out,
-    )
+
+    def federation_of(silos: list[Silo]) -> Federation:
+        return Federation(
+            name=table.name,
+            silos=tuple(silos),
+            task=target.task,
+            num_classes=target.num_classes,
+            uncovered=tuple(notes),
+            declared=_declared(table, preprocess),
+            # With problems, features may be other numbers; nothing is trained then.
+            feature_bound=1.0 if _is_bounded(table, preprocess) and not len(problems) else None,
+            class_names=target.classes,
+            feature_names=table.encoder.feature_names,
+            left_out=table.left_out,
+        )
+
+    try:
+        return federation_of(silos)
+    except SilodpError as error:
+        fit = []
+        for silo in silos:  # each by itself, to find all that do not fit
+            with problems.noted():
+                federation_of([silo])
+                fit.append(silo)
+        if not fit or len(fit) == len(silos):
+            problems.add(error)
+            problems.check()
+        return federation_of(fit)
 
 
 def _parts(table: Table, name: str, test_fraction: float, seed: int, options: DataOptions) -> Parts:
@@ -402,7 +581,7 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
     scaled = preprocess == "bounds" and bool(table.encoder.is_number.any())
     used: dict[PublicKnowledge, bool] = {
         "feature bounds": scaled or any(column.name in schema.levels for column in columns),
-        "label range": table.target.range is not None,
+        "label range": table.target.is_bounded,
         "class list": schema.classes is not None,
     }
     return tuple(kind for kind, is_used in used.items() if is_used)
@@ -446,84 +625,203 @@ def _no_features(options: DataOptions) -> list[str]:
 
 
 def _feature_columns(
-    where: object, frames: Frames, options: DataOptions, schema: Schema
+    where: object, frames: Frames, options: DataOptions, schema: Schema, problems: Problems
 ) -> list[str]:
     """Every column but those with a role and those to be ignored; all that is named must exist."""
     target = options.target
     role_of = {getattr(options, role): role for role in NO_FEATURES}
     frame = next(iter(frames.values()))
     if target is None:
-        raise SilodpError(
-            f"{where}: the target is not given (--target): choose the column to predict, one of "
-            f"{', '.join(map(repr, frame.columns))}."
+        problems.add(
+            SilodpError(
+                f"{where}: the target is not given (--target): choose the column to predict, one "
+                f"of {', '.join(map(repr, frame.columns))}."
+            )
         )
-    check_column(where, frame, target, "target")
-    for column in _no_features(options):
-        check_column(where, frame, column, role_of[column])
-    for option in ("ignore", "levels", "bounds", "missing"):
+        problems.check()
+    assert target is not None
+    before = len(problems)
+    for column, option in {target: "target", **role_of}.items():
+        if column is not None:
+            with problems.noted():
+                check_column(where, frame, column, option)
+    if len(problems) > before:
+        problems.check()  # without these columns nothing can be checked
+    for option in ("ignore", "levels", "bounds", "missing", "dates", "words"):
         for column in getattr(schema, option):
-            check_column(where, frame, column, option)
-            if column == target:
-                raise SilodpError(
-                    f"{where}: {option} names the column {column!r}, which is the target: declare "
-                    "its range or classes instead."
-                )
-            if column in role_of and option != "ignore":
-                raise SilodpError(
-                    f"{where}: {option} names the column {column!r}, which is the "
-                    f"{role_of[column]} and so no feature: leave it out there."
-                )
+            if option == "missing" and schema.drops(column) and column == options.silo_column:
+                continue
+            with problems.noted():
+                _check_declared(where, frame, option, column, target, role_of, schema)
     for column in schema.levels:
         if column in schema.bounds:
-            raise SilodpError(
-                f"{where}: column {column!r} has both levels and bounds: declare levels for a "
-                "category, or bounds for a number."
+            problems.add(
+                Fault(
+                    f"{where}: column {column!r}",
+                    "has both levels and bounds",
+                    "declare levels for a category, or bounds for a number",
+                    column=column,
+                )
             )
     left_out = {target, *role_of, *schema.ignore}
     features = [name for name in frame.columns if name not in left_out]
+    for name in features:
+        if name.endswith(NO_NAME):
+            problems.add(
+                Fault(
+                    f"{where}: {name.removesuffix(NO_NAME)}",
+                    "has no name",
+                    "name it, or leave it out (pandas writes such a column unless told "
+                    f"index=False): --ignore {name!r}",
+                    column=name,
+                )
+            )
     if not features:
-        raise SilodpError(
-            f"{where} has no feature column beside the target {target!r}: give at least one."
+        problems.add(
+            SilodpError(
+                f"{where} has no feature column beside the target {target!r}: give at least one."
+            )
         )
+        problems.check()
     return features
 
 
-def _without_missing(frames: Frames, schema: Schema, drop: bool) -> Frames:
-    """The rows that lack no value, but for columns in which the schema says what it counts as."""
-    without_rule = [name for name in next(iter(frames.values())) if name not in schema.missing]
-    missing = [
-        f"{count} in column {column!r} of silo {silo!r}"
-        for silo, frame in frames.items()
-        for column, count in frame[without_rule].isna().sum().items()
-        if count
-    ]
-    if not missing:
-        return frames
-    if not drop:
-        more = f" and {len(missing) - 5} columns more" if len(missing) > 5 else ""
-        raise SilodpError(
-            f"Values are missing: {', '.join(missing[:5])}{more}: fill them, drop such rows "
-            "(drop_missing, --drop-missing), or declare what they count as (in a schema: under "
-            "[missing])."
+def _check_declared(
+    where: object,
+    frame: pd.DataFrame,
+    option: str,
+    column: str,
+    target: str,
+    role_of: dict[str, str],
+    schema: Schema,
+) -> None:
+    """Refuses a declaration of a column that is not there, or for which it means nothing."""
+    check_column(where, frame, column, option)
+    if option == "missing" and schema.drops(column):
+        return  # of any column
+    if column == target:
+        raise Fault(
+            f"{where}:",
+            f"{option} names the column {column!r}, which is the target",
+            "declare its range or classes instead",
+            column=column,
         )
-    frames = {silo: frame.dropna(subset=without_rule) for silo, frame in frames.items()}
+    if column in role_of and option != "ignore":
+        raise Fault(
+            f"{where}:",
+            f"{option} names the column {column!r}, which is the {role_of[column]} and so no "
+            "feature",
+            "leave it out there",
+            column=column,
+        )
+
+
+def _without_missing(
+    frames: Frames,
+    features: list[str],
+    schema: Schema,
+    drop: bool,
+    problems: Problems,
+    said: list[str],
+) -> Frames:
+    """The rows that lack no value, but for columns in which the schema says what it counts as."""
+    whole: Frames = {}
+    lacking: list[Fault] = []
     for silo, frame in frames.items():
-        if frame.empty:
-            raise SilodpError(
-                f"Silo {silo!r} has no row without missing values: fill some, or leave it out."
+        lacks = np.zeros(len(frame), bool)
+        for name in frame:
+            column = declared_column(name, schema) if name in schema.by_value else None
+            values = values_of(frame, name)
+            by_value = column is not None and column.by_value and name in features
+            odd = column.lacks(values) if column is not None and by_value else _blank(values)
+            if column is not None and by_value and (strange := column.strange(values)).any():
+                _tell_strange(silo, column, values, strange, name in schema.missing, problems, said)
+            if odd.any():
+                if schema.drops(name):
+                    said.append(
+                        f"Silo {silo!r}: {int(odd.sum())} rows without a value of {name!r} are "
+                        "left out, by the schema."
+                    )
+                elif not drop:
+                    lacking.append(_missing(silo, name, int(odd.sum())))
+                lacks |= odd
+        whole[silo] = frame.loc[~lacks] if lacks.any() else frame
+        if lacks.all() and (drop or any(schema.drops(name) for name in frame)):
+            problems.add(
+                Fault(
+                    f"Silo {silo!r}",
+                    "has no row without missing values",
+                    "fill some, or leave it out",
+                    silo=silo,
+                    rows=len(frame),
+                )
             )
-    return frames
+    for fault in lacking:
+        problems.add(fault)
+    whole = {silo: frame for silo, frame in whole.items() if len(frame)}
+    if not whole:
+        problems.check()
+    return whole
 
 
-def _check_bounds(encoder: Encoder, schema: Schema) -> None:
-    for column in encoder.columns:
-        if column.levels and column.name in schema.bounds:
-            raise SilodpError(
-                f"Column {column.name!r} has bounds, but it holds words: declare its levels."
-            )
+def _blank(values: pd.Series) -> np.ndarray:
+    return values.isna().to_numpy(bool)
 
 
-def _scaling(table: Table, train: np.ndarray, preprocess: str) -> Scaling:
+def _missing(silo: str, column: str, count: int) -> Fault:
+    return Fault(
+        "",
+        f"Values are missing: {count} in column {column!r} of silo {silo!r}",
+        "fill them, drop such rows (drop_missing, --drop-missing), or declare what they count as "
+        "(in a schema: under [missing])",
+        silo=silo,
+        column=column,
+        rows=count,
+    )
+
+
+def _tell_strange(
+    silo: str,
+    column: Column,
+    values: pd.Series,
+    strange: np.ndarray,
+    has_rule: bool,
+    problems: Problems,
+    said: list[str],
+) -> None:
+    """Tells of values that are no number (or date) where numbers (dates) stand."""
+    examples = ", ".join(map(repr, list(dict.fromkeys(values[strange].astype(str)))[:3]))
+    count, wanted = int(strange.sum()), "numbers" if column.date is None else "dates"
+    if has_rule:
+        said.append(
+            f"Silo {silo!r}: {count} values of {column.name!r} are no {wanted} ({examples}), and "
+            "count as missing."
+        )
+        return
+    problems.add(
+        Fault(
+            f"Silo {silo!r}: column {column.name!r}",
+            f"holds {examples} where {wanted} stand",
+            "mend them, declare what they stand for (in a schema: under [words]) or what a missing "
+            "value counts as (under [missing])",
+            silo=silo,
+            column=column.name,
+            rows=count,
+        )
+    )
+
+
+def _check_bounds(column: Column, schema: Schema) -> None:
+    if column.levels and column.name in schema.bounds and column.name not in schema.levels:
+        raise Fault(
+            f"Column {column.name!r}",
+            "has bounds, but it holds words",
+            "declare its levels",
+            column=column.name,
+        )
+
+
+def _scaling(table: Table, train: np.ndarray, preprocess: str, problems: Problems) -> Scaling:
     """How features of number columns are scaled; the 0 and 1 of categories stay."""
     which = table.encoder.is_number
     if preprocess == "none" or not which.any():
@@ -535,11 +833,15 @@ def _scaling(table: Table, train: np.ndarray, preprocess: str) -> Scaling:
         if column.levels:
             continue
         if column.name not in table.schema.bounds:
-            raise SilodpError(
-                f"The preprocessing 'bounds' needs the bounds of column {column.name!r}: declare "
-                "its lowest and highest value (in a schema: under [bounds])."
+            problems.add(
+                Fault(
+                    f"The preprocessing 'bounds' needs the bounds of column {column.name!r}:",
+                    "none are declared",
+                    "declare its lowest and highest value (in a schema: under [bounds])",
+                    column=column.name,
+                )
             )
-        limits.append(table.schema.bounds[column.name])
+        limits.append(table.schema.bounds.get(column.name, (0.0, 1.0)))
     return by_bounds(limits)
 
 

@@ -1,18 +1,23 @@
 """The target of a table: what is to be predicted, and which task that makes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
+from silodp.data.problems import Fault
 from silodp.data.scaling import bounds_to_unit
-from silodp.data.tables.by_value import numbers_of, places_of
+from silodp.data.tables.beside import Beside
+from silodp.data.tables.by_value import MISSING, numbers_of, places_of
 from silodp.data.tables.columns import Kind, category_numbers, kind_of, numbers, united_levels
 from silodp.data.tables.files import Frames, values_of
 from silodp.data.tables.schema import Schema
 from silodp.data.tasks import TASKS, get_task, inferred_task
+
+# What an event column may hold where no value is declared to be the event.
+_HAPPENED, _CENSORED = ("1", "True", "yes", "Yes", "YES"), ("0", "False", "no", "No", "NO")
 
 
 @dataclass(frozen=True)
@@ -29,26 +34,84 @@ class Target:
     range: tuple[float, float] | None = None
     declared: bool = False
     spread: tuple[float, float] | None = None
+    beside: Beside = field(default_factory=Beside)
 
-    def encode(self, silo: str, values: pd.Series) -> np.ndarray:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that labels are made of."""
+        return (self.name, *self.beside.columns)
+
+    @property
+    def num_classes(self) -> int:
+        """A federation's `num_classes`: of classes, or of intervals of time."""
+        return len(self.beside.cut_points) or get_task(self.task).num_classes_of(len(self.classes))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is declared what labels may be."""
+        task = get_task(self.task)
+        return not task.of_classes and task.is_bounded(self)
+
+    def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
         """Labels, as the task has them."""
-        task = get_task(self.task)
-        if not task.of_classes:
-            return self.scaled(numbers(silo, self.name, values))
-        return task.labels_of(category_numbers(silo, self.name, values, self.classes))
+        task, values = get_task(self.task), values_of(frame, self.name)
+        if task.of_classes:
+            return task.labels_of(category_numbers(silo, self.name, values, self.classes))
+        y = self.scaled(numbers(silo, self.name, values))
+        return task.composed(y, self.numbers_beside(silo, frame), self)
 
-    def usable(self, values: pd.Series) -> np.ndarray:
-        """[rows]: which values are a target, each looked at by itself."""
-        if not get_task(self.task).of_classes:
-            return ~np.isnan(numbers_of(values))
-        return places_of(values, self.classes) >= 0
+    def numbers_beside(self, silo: str, frame: pd.DataFrame) -> np.ndarray | None:
+        """The numbers of the column beside the target's, if there is one."""
+        if (column := self.beside.event_column) is not None:
+            values = values_of(frame, column)
+            happened = self._happened(values)
+            if (odd := np.isnan(happened)).any():
+                raise SilodpError(
+                    f"Silo {silo!r}: column {column!r} holds {values.to_numpy()[odd][0]!r}, but it "
+                    "says whether the event was seen: write 1 or 0, or declare what stands for it "
+                    '(in a schema: [target] event_value = "dead").'
+                )
+            return happened
+        if (column := self.beside.exposure_column) is not None:
+            exposures = numbers(silo, column, values_of(frame, column))
+            if self.beside.exposure_range is None and not (exposures > 0).all():
+                raise SilodpError(
+                    f"Silo {silo!r}: column {column!r} holds the exposure {exposures.min():g}: "
+                    "give exposures above 0, or leave those rows out."
+                )
+            return exposures
+        return None
 
-    def encode_by_value(self, values: pd.Series) -> np.ndarray:
-        """Labels of usable values; the range of numbers was declared."""
-        task = get_task(self.task)
-        if not task.of_classes:
-            return self.scaled(numbers_of(values))
-        return task.labels_of(places_of(values, self.classes))
+    def usable(self, frame: pd.DataFrame) -> np.ndarray:
+        """[rows]: which rows have a target, each looked at by itself."""
+        task, values = get_task(self.task), values_of(frame, self.name)
+        if task.of_classes:
+            return places_of(values, self.classes) >= 0
+        usable, beside = ~np.isnan(numbers_of(values)), self._beside_by_value(frame)
+        return usable if beside is None else usable & task.has_beside(beside)
+
+    def encode_by_value(self, frame: pd.DataFrame) -> np.ndarray:
+        """Labels of usable rows; all that numbers may be was declared."""
+        task, values = get_task(self.task), values_of(frame, self.name)
+        if task.of_classes:
+            return task.labels_of(places_of(values, self.classes))
+        y = task.whole(self.scaled(numbers_of(values)))
+        return task.composed(y, self._beside_by_value(frame), self)
+
+    def _beside_by_value(self, frame: pd.DataFrame) -> np.ndarray | None:
+        if (column := self.beside.event_column) is not None:
+            return self._happened(values_of(frame, column))
+        if (column := self.beside.exposure_column) is not None:
+            return numbers_of(values_of(frame, column))
+        return None
+
+    def _happened(self, values: pd.Series) -> np.ndarray:
+        """[rows]: 1 where values say that the event was seen, 0 where not, NaN where neither."""
+        if self.beside.event_value is not None:
+            places = places_of(values, (self.beside.event_value,))
+            return np.where(places == MISSING, np.nan, places == 0)
+        places = places_of(values, (*_HAPPENED, *_CENSORED))
+        return np.where(places < 0, np.nan, places < len(_HAPPENED))
 
     def scaled(self, y: np.ndarray) -> np.ndarray:
         """Numbers in the target's own units as a model learns them."""
@@ -82,12 +145,46 @@ class Target:
         return self.lowest + self.unit * outputs.astype(np.float64)
 
 
-def make_target(frames: Frames, name: str, task: TaskName | None, schema: Schema) -> Target:
+def make_target(
+    where: object, frames: Frames, name: str, task: TaskName | None, schema: Schema
+) -> Target:
     """The target with its task, which is inferred where it is not given."""
+    target = replace(_target(frames, name, task, schema), beside=schema.beside)
+    check_target(str(where), target)
+    return target
+
+
+def check_target(where: str, target: Target) -> None:
+    """Refuses declarations that do not fit the target's task, or that it lacks."""
+    task, given = get_task(target.task), target.beside.given
+    for key in given:
+        if key not in task.takes:
+            fitting = [known.name for known in TASKS.values() if key in known.takes]
+            raise SilodpError(
+                f"{where}: {key} is declared, which is not for a {task.name} task: leave it out, "
+                f"or choose the task {' or '.join(fitting)}."
+            )
+    for key in task.needs:
+        if key not in given:
+            raise SilodpError(
+                f"{where}: {key} is missing, which a {task.name} task needs: give it, or declare "
+                "it in a schema under [target]."
+            )
+    task.check_target(where, target)
+
+
+def _target(frames: Frames, name: str, task: TaskName | None, schema: Schema) -> Target:
+    beside = schema.beside
     declared = schema.classes is not None or schema.target_range is not None
+    # Cut points say all that times are to a model; nothing is looked for in the records then.
+    declared = declared or bool(beside.cut_points)
     if schema.classes is not None:
         count = len(schema.classes)
         fitting: list[TaskName] = [t.name for t in TASKS.values() if t.fits_classes(count)]
+    elif beside.given:
+        fitting = [known.name for known in TASKS.values() if set(beside.given) <= {*known.takes}]
+        task = task or next(iter(fitting), None)
+        fitting = fitting if task is None else [task]  # `check_target` says what does not fit
     elif schema.target_range is not None:
         fitting = [known.name for known in TASKS.values() if not known.of_classes]
     else:
@@ -104,16 +201,20 @@ def make_target(frames: Frames, name: str, task: TaskName | None, schema: Schema
     if not get_task(task).of_classes:
         if kind != "number":
             others = [known.name for known in TASKS.values() if known.of_classes]
-            raise SilodpError(
-                f"The target {name!r} holds words, but the task is {task}: choose "
-                f"{' or '.join(others)}."
+            raise Fault(
+                f"The target {name!r}",
+                f"holds words, but the task is {task}",
+                f"choose {' or '.join(others)}",
+                column=name,
             )
         return Target(name, task)
     classes = united_levels(frames, name, "the target's classes")
     if len(classes) < 2 or not get_task(task).fits_classes(len(classes)):
-        raise SilodpError(
-            f"The target {name!r} has {len(classes)} different values, which does not fit a {task} "
-            "task: choose another task or target."
+        raise Fault(
+            f"The target {name!r}",
+            f"has {len(classes)} different values, which does not fit a {task} task",
+            "choose another task or target",
+            column=name,
         )
     return Target(name, task, classes)
 

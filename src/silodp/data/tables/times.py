@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pandas as pd
 
-from silodp.base.errors import SilodpError
 from silodp.data.coins import NUMBER
+from silodp.data.problems import Fault
 from silodp.data.tables.columns import column_type, numbers
 
 # Year first, so that no day can pass for a month.
@@ -35,17 +35,31 @@ def at_or_after(silo: str, name: str, values: pd.Series, start: str) -> np.ndarr
     values = _comparable(silo, name, values)
     where = f"Silo {silo!r}: test_from is {start!r}"
     if pd.api.types.is_timedelta64_dtype(values.dtype):
-        raise SilodpError(f"{where}, but the time column {name!r} holds spans of time: {REMEDY}.")
+        raise Fault(
+            f"{where}, but the time column {name!r}",
+            "holds spans of time",
+            REMEDY,
+            silo=silo,
+            column=name,
+        )
     if column_type(values) == "number":
         if not NUMBER.fullmatch(start.strip()):
-            raise SilodpError(
-                f"{where}, but the time column {name!r} holds numbers: give a number."
+            raise Fault(
+                f"{where}, but the time column {name!r}",
+                "holds numbers",
+                "give a number",
+                silo=silo,
+                column=name,
             )
         return (values >= float(start)).to_numpy(dtype=bool)
     parsed = pd.to_datetime(start, utc=True, errors="coerce", format="ISO8601")
     if not ISO.fullmatch(start.strip()) or pd.isna(parsed) or column_type(values) != "date":
-        raise SilodpError(
-            f"{where}, but the time column {name!r} holds dates: give one, such as 2024-12-31."
+        raise Fault(
+            f"{where}, but the time column {name!r}",
+            "holds dates",
+            "give one, such as 2024-12-31",
+            silo=silo,
+            column=name,
         )
     return (pd.to_datetime(values, utc=True) >= parsed).to_numpy(dtype=bool)
 
@@ -60,9 +74,12 @@ def _comparable(silo: str, name: str, values: pd.Series) -> pd.Series:
     elif kind == "text":
         values = _parsed(silo, name, values)
     elif kind != "date" or not _in_order(values):
-        raise SilodpError(
-            f"Silo {silo!r}: the time column {name!r} holds {str(values.iloc[0])!r}, which is no "
-            f"number or date: {REMEDY}."
+        raise Fault(
+            f"Silo {silo!r}: the time column {name!r}",
+            f"holds {str(values.iloc[0])!r}, which is no number or date",
+            REMEDY,
+            silo=silo,
+            column=name,
         )
     return values
 
@@ -74,14 +91,23 @@ def _parsed(silo: str, name: str, values: pd.Series) -> pd.Series:
     times = pd.to_datetime(pd.Series(texts), format="ISO8601", utc=True, errors="coerce")
     for text, match, missing in zip(texts, matches, times.isna(), strict=True):
         if match is None or missing:
-            raise SilodpError(f"{where} holds {text!r}, which is no number or ISO date: {REMEDY}.")
+            raise Fault(
+                where,
+                f"holds {text!r}, which is no number or ISO date",
+                REMEDY,
+                silo=silo,
+                column=name,
+            )
     zones = {
         bool(match and match["zone"]): text for text, match in zip(texts, matches, strict=True)
     }
     if len(zones) > 1:
-        raise SilodpError(
-            f"{where} holds {zones[True]!r} with a time zone and {zones[False]!r} without: write "
-            "all with one, or none."
+        raise Fault(
+            where,
+            f"holds {zones[True]!r} with a time zone and {zones[False]!r} without",
+            "write all with one, or none",
+            silo=silo,
+            column=name,
         )
     return times
 

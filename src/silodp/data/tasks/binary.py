@@ -18,6 +18,14 @@ class Binary(Classification):
 
     name = "binary"
     model = "logistic"
+    metrics = ("recall", "precision", "auc", "log_loss")
+
+    def __init__(self, threshold: float = 0.0):
+        self.threshold = threshold
+
+    def deciding_at(self, threshold: float) -> "Binary":
+        """Yes from these log-odds on, not from even odds."""
+        return Binary(threshold) if threshold else TASK
 
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """All but -1 and +1."""
@@ -51,35 +59,55 @@ class Binary(Classification):
         """Two different values, be they words or numbers."""
         return len(distinct) == 2
 
-    def check_agreed(
-        self,
-        where: str,
-        target: str,
-        target_range: tuple[float, float] | None,
-        classes: tuple[str, ...] | None,
-    ) -> None:
+    def check_agreed(self, where: str, target: "Target") -> None:
         """Refuses a schema without the two classes."""
-        super().check_agreed(where, target, target_range, classes)
-        if classes is not None and len(classes) != 2:
+        super().check_agreed(where, target)
+        if len(target.classes) != 2:
             raise SilodpError(
-                f"{where}: the target {target!r} has {len(classes)} classes, but the task is "
-                "binary: give two, or choose multiclass."
+                f"{where}: the target {target.name!r} has {len(target.classes)} classes, but "
+                "the task is binary: give two, or choose multiclass."
             )
 
-    def right(self, outputs: Any, y: Any) -> Any:
-        """An output of exactly 0 is a draw, and counts as wrong for both classes."""
-        return outputs * y > 0
+    def is_second(self, outputs: Any) -> Any:
+        """Above the threshold."""
+        return outputs > self.threshold
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
-        """The class's name; None where both are exactly as likely."""
+    def right(self, outputs: Any, y: Any) -> Any:
+        """An output at the threshold is a draw, and counts as wrong for both classes."""
+        return (outputs - self.threshold) * y > 0
+
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
+        """The class's name; None where it is a draw."""
         low, high = target.classes
-        return [None if output == 0 else high if output > 0 else low for output in outputs]
+        beyond = outputs - np.float32(self.threshold)
+        return [None if one == 0 else high if one > 0 else low for one in beyond]
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """[n, 2]."""
         return np.stack([expit(-outputs), expit(outputs)], axis=1)
 
-    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
+    def log_chances(self, outputs: Any) -> Any:
+        """Minus softplus of the log-odds, to both sides."""
+        xp = outputs.__array_namespace__()
+        return xp.stack([-xp.logaddexp(0.0, outputs), -xp.logaddexp(0.0, -outputs)], axis=-1)
+
+    def one_hot(self, y: Any, classes: int) -> Any:
+        """Below 0, and above."""
+        xp = y.__array_namespace__()
+        return xp.stack([y <= 0, y > 0], axis=-1)
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The log-odds of the prevalence, half a record added to each side.
+
+        Where both classes are as common it is just below 0: the first class, and no draw.
+        """
+        yes = float((y > 0).sum())
+        odds = np.log((yes + 0.5) / (len(y) - yes + 0.5))
+        return np.array(odds if odds != 0 else -1e-9)
+
+    def onnx_probabilities(self, graph: Graph, outputs: str, classes: int) -> None:
         """The two sigmoids side by side."""
         yes, no = graph.add("Sigmoid", outputs), graph.add("Sigmoid", graph.add("Neg", outputs))
         graph.add("Concat", no, yes, axis=1, name="probabilities")

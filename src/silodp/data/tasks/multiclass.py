@@ -80,7 +80,9 @@ class Multiclass(Classification):
         """Whether the largest output is the label's; of equal ones, the first counts."""
         return outputs.argmax(axis=-1) == y
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
         """The class's name."""
         return [target.classes[number] for number in outputs.argmax(axis=-1)]
 
@@ -88,7 +90,21 @@ class Multiclass(Classification):
         """[n, classes]."""
         return softmax(outputs, axis=1)
 
-    def onnx_probabilities(self, graph: Graph, outputs: str) -> None:
+    def log_chances(self, outputs: Any) -> Any:
+        """Outputs less the logarithm of the sum of their exponentials."""
+        xp = outputs.__array_namespace__()
+        less = outputs - outputs.max(axis=-1, keepdims=True)
+        return less - xp.log(xp.exp(less).sum(axis=-1, keepdims=True))
+
+    def one_hot(self, y: Any, classes: int) -> Any:
+        """At the place of the class number."""
+        return y[:, None] == np.arange(classes)
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The logarithm of each class's share, half a record added to each."""
+        return np.log((np.bincount(y, minlength=num_classes) + 0.5) / (len(y) + num_classes / 2))
+
+    def onnx_probabilities(self, graph: Graph, outputs: str, classes: int) -> None:
         """Softmax over classes."""
         graph.add("Softmax", outputs, axis=1, name="probabilities")
 

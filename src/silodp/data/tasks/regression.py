@@ -20,15 +20,22 @@ class Regression(Task):
     model = "linear"
     lr = 0.05
     metric = "mse"
+    metrics = ("mae", "rmse", "r2")
     is_scaled = True
 
     def suits(self, distinct: np.ndarray) -> bool:
         """Any numbers, unless another task says that it is meant."""
         return distinct.dtype.kind in "fiub"
 
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
         """Numbers in the target's own units."""
         return target.in_own_units(outputs).tolist()
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The mean."""
+        return np.array(y.mean(dtype=np.float64) if len(y) else 0.0)
 
     def typical_error(self, outputs: np.ndarray, y: np.ndarray) -> float | None:
         """Root mean squared error."""

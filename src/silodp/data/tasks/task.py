@@ -48,6 +48,8 @@ class Task(ABC):
       model: the usual model.
       lr: the learning rate to begin with, where nothing is known of the data.
       metric: what is measured unless options name another metric.
+      metrics: what is measured besides, likewise.
+      no_skill: what the best prediction without features is called.
       public: the kind of public knowledge that bounds its labels.
       schema_key: what a schema's [target] calls that knowledge.
       select_score: what selections go by unless options say otherwise.
@@ -55,6 +57,10 @@ class Task(ABC):
       is_scaled: whether a target's range is scaled to 0..1 before it is learned.
       label_dtype: dtype of labels, as models take them.
       label_shape: shape of one record's label.
+      has_probabilities: whether outputs are log-odds, in the task's usual model.
+      label_means: whether means of labels say how far silos differ (`advise --estimate-epsilon`).
+      takes: what may be declared beside the target (see `data.tables.beside`).
+      needs: what of it must be declared.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
     """
 
@@ -62,6 +68,8 @@ class Task(ABC):
     model: ClassVar[str]
     lr: ClassVar[float]
     metric: ClassVar[MetricName]
+    metrics: ClassVar[tuple[MetricName, ...]] = ()
+    no_skill: ClassVar[str] = "the constant prediction"
     public: ClassVar[PublicKnowledge] = "label range"
     schema_key: ClassVar[str] = "range"
     select_score: ClassVar[SelectScore] = "loss"
@@ -70,6 +78,10 @@ class Task(ABC):
     label_dtype: ClassVar[type[np.generic]] = np.float32
     label_shape: ClassVar[tuple[int, ...]] = ()
     ball_radius: ClassVar[float] = 0.5
+    has_probabilities: ClassVar[bool] = False
+    label_means: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ()
 
     # --- labels
 
@@ -80,6 +92,10 @@ class Task(ABC):
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """The labels that a federation with this `num_classes` cannot hold."""
         return []
+
+    def numbers(self, y: np.ndarray) -> np.ndarray:
+        """[n]: the number that people take each label for."""
+        return y
 
     def allowed_labels(self, num_classes: int) -> str:
         """The labels that there may be, in words."""
@@ -126,17 +142,33 @@ class Task(ABC):
         """
         return False
 
-    def check_agreed(
-        self,
-        where: str,
-        target: str,
-        target_range: tuple[float, float] | None,
-        classes: tuple[str, ...] | None,
-    ) -> None:
+    # --- targets of tables
+
+    def check_target(self, where: str, target: "Target") -> None:
+        """Refuses declarations that do not fit the task; `where` names the place in errors."""
+        return
+
+    def is_bounded(self, target: "Target") -> bool:
+        """Whether what labels may be is declared."""
+        return target.range is not None
+
+    def whole(self, y: np.ndarray) -> np.ndarray:
+        """Numbers of records that cannot be refused, as nearly such as the task takes."""
+        return y
+
+    def has_beside(self, beside: np.ndarray) -> np.ndarray:
+        """[n]: whether the numbers of the column beside the target's can be part of labels."""
+        return ~np.isnan(beside)
+
+    def composed(self, y: np.ndarray, beside: np.ndarray | None, target: "Target") -> np.ndarray:
+        """Labels of the target's numbers, and of those of the column beside it."""
+        return y
+
+    def check_agreed(self, where: str, target: "Target") -> None:
         """Refuses a schema that leaves open what labels may be; `where` names it in errors."""
-        if target_range is None:
+        if target.range is None:
             raise SilodpError(
-                f"{where}: the target {target!r} of a {self.name} needs its range: declare "
+                f"{where}: the target {target.name!r} of a {self.name} needs its range: declare "
                 "range = [low, high], and no classes."
             )
 
@@ -146,17 +178,64 @@ class Task(ABC):
         """The shape of a model's output for one record: () is a single number."""
         return ()
 
+    def first_outputs(self, num_classes: int) -> np.ndarray:
+        """Where the outputs of a model with several of them begin."""
+        return np.zeros(self.output_shape(num_classes))
+
+    def ranks(self, outputs: Any) -> Any:
+        """[n]: the rank of the class that outputs name. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no order of classes.")
+
+    def is_second(self, outputs: Any) -> Any:
+        """[n]: whether outputs name the second of two classes. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no two classes.")
+
     def right(self, outputs: Any, y: Any) -> Any:
         """[n]: whether outputs name the label's class. Arrays of NumPy or of JAX."""
         raise NotImplementedError(f"A {self.name} task has no classes.")
 
     @abstractmethod
-    def predicted(self, outputs: np.ndarray, target: "Target") -> list[Any]:
-        """What a model says of each record, in the target's own units or words."""
+    def predicted(
+        self, outputs: np.ndarray, target: "Target", beside: np.ndarray | None = None
+    ) -> list[Any]:
+        """What a model says of each record, in the target's own units or words.
+
+        Args:
+          outputs: a model's outputs.
+          target: what is predicted.
+          beside: the numbers of the column beside the target's that a prediction takes, if any.
+        """
+
+    def deciding_at(self, threshold: float) -> "Task":
+        """The task where the second of two classes is predicted above these log-odds."""
+        if threshold:
+            raise SilodpError(
+                f"--cost-ratio is about two classes, but the task is {self.name}: leave it out."
+            )
+        return self
+
+    def probability_names(self, target: "Target") -> tuple[str, ...]:
+        """What each column of `probabilities` is the probability of."""
+        return target.classes
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        """The probability of each class [n, classes], of outputs that are log-odds."""
+        """Probabilities [n, ...], such as of each class; of outputs that are log-odds."""
+        raise NotImplementedError(f"A {self.name} task has no probabilities.")
+
+    def log_chances(self, outputs: Any) -> Any:
+        """Logarithms of each class's probability [n, classes]. Arrays of NumPy or of JAX."""
         raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def one_hot(self, y: Any, classes: int) -> Any:
+        """[n, classes]: whether each class is the label's. Arrays of NumPy or of JAX."""
+        raise NotImplementedError(f"A {self.name} task has no classes.")
+
+    def no_skill_output(self, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The output that predicts best where nothing is known but training labels.
+
+        None for a task that has no such thing.
+        """
+        return None
 
     def typical_error(self, outputs: np.ndarray, y: np.ndarray) -> float | None:
         """How far off outputs are, in units of the label; None where that means nothing."""
@@ -175,9 +254,9 @@ class Task(ABC):
         return y.astype(float)
 
     @abstractmethod
-    def extreme_labels(self, num_classes: int) -> tuple[float, ...]:
-        """Labels with which a record may add as much as it can."""
+    def extreme_labels(self, num_classes: int) -> tuple[Any, ...]:
+        """Labels with which a record may add as much as it can, the first against the last."""
 
-    @abstractmethod
     def in_unit_ball(self, y: np.ndarray, num_classes: int) -> np.ndarray:
-        """Labels [n, outputs] as vectors of length up to 1."""
+        """Labels [n, outputs] as vectors of length up to 1; of tasks with `label_means`."""
+        raise NotImplementedError(f"Means of a {self.name} task's labels mean nothing.")

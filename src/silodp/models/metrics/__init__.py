@@ -6,9 +6,18 @@ from typing import get_args
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.tasks import get_task
-from silodp.models.metrics.metric import MeanMetric, Metric
+from silodp.models.metrics.metric import MeanMetric, Metric, wilson
 
-__all__ = ["METRICS", "MeanMetric", "Metric", "get_metric", "mean_metric", "metric_for"]
+__all__ = [
+    "METRICS",
+    "MeanMetric",
+    "Metric",
+    "get_metric",
+    "mean_metric",
+    "metric_for",
+    "metrics_for",
+    "wilson",
+]
 
 METRICS: dict[MetricName, Metric] = {
     name: import_module(f"{__name__}.{name}").METRIC for name in get_args(MetricName)
@@ -33,6 +42,32 @@ def metric_for(task: TaskName, name: str | None = None) -> Metric:
             f"{' or '.join(fitting)}."
         )
     return metric
+
+
+def metrics_for(
+    task: TaskName, name: str | None, names: str | None, has_probabilities: bool = True
+) -> tuple[Metric, ...]:
+    """What a run measures, without repetition: first the metric that it goes by.
+
+    Args:
+      task: the task.
+      name: the metric to go by; else the first of `names`, or the task's own.
+      names: others, separated by commas; else those that the task is usually given.
+      has_probabilities: whether the model gives probabilities.
+    """
+    own = get_task(task)
+    given = None if names is None else [one.strip() for one in names.split(",") if one.strip()]
+    first = metric_for(task, name or (given or [None])[0])
+    usual = [metric_for(task, one) for one in own.metrics]
+    others = usual if given is None else [metric_for(task, one) for one in given]
+    for metric in (first, *others) if given is not None else (first,):
+        if metric.of_probabilities and not has_probabilities:
+            raise SilodpError(
+                f"--metrics {metric.name}: {metric.words} is about probabilities, and the model "
+                "gives none: leave it out, or train another --model."
+            )
+    fitting = [one for one in others if has_probabilities or not one.of_probabilities]
+    return tuple(dict.fromkeys([first, *fitting]))
 
 
 def mean_metric(metric: Metric, what: str) -> MeanMetric:

@@ -1,55 +1,34 @@
 """Accuracy: the share of records whose class is right."""
 
-from collections.abc import Sequence
+from typing import Any
 
-import jax.numpy as jnp
-from jax import Array
+import numpy as np
 
 from silodp.data.tasks import Task
-from silodp.models.metrics.metric import MeanMetric
+from silodp.models.metrics.metric import MeanMetric, ShareMetric, namespace
 
 
-class Accuracy(MeanMetric):
+class Accuracy(ShareMetric, MeanMetric):
     """The share of records that are classified rightly, in percent; gains are in points."""
 
     name = "accuracy"
-    tasks = ("binary", "multiclass")
-    better = "higher"
+    tasks = ("binary", "multiclass", "ordinal")
     noun = words = short = "accuracy"
     meaning = "Share of right ones"
-    limits = (0.0, 1.0)
+    companions = ("recall",)
     gained = "points of accuracy gained"
 
-    def share(self, task: Task, outputs: Array, y: Array) -> Array:
+    def share(self, task: Task, outputs: Any, y: Any) -> Any:
         """1 where the class is right."""
-        return task.right(outputs, y).astype(jnp.float32)
+        return task.right(outputs, y).astype(namespace(outputs).float32)
+
+    def counted(self, task: Task, outputs: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """All records."""
+        return np.ones(len(y), bool)
 
     def largest(self, bound: float) -> float:
         """1, whatever the bound that was given."""
         return 1.0
-
-    def finite_text(self, value: float) -> str:
-        """The accuracy in percent."""
-        return f"{100 * value:.1f} %"
-
-    def plus_minus(self, mean: float | None, spread: float | None) -> str:
-        """Mean and spread in percent."""
-        if mean is None or spread is None or not spread > 0:
-            return self.text(mean)
-        return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
-
-    def ticks(self, values: Sequence[float]) -> list[str]:
-        """Ticks in percent, with a decimal where they are close."""
-        step = values[1] - values[0] if len(values) > 1 else 1.0
-        return [f"{100 * value:.{0 if step >= 0.01 else 1}f} %" for value in values]
-
-    def size(self, gain: float) -> str:
-        """The gain in points."""
-        return f"{100 * abs(gain):.1f} points"
-
-    def gain_tick(self, gain: float) -> str:
-        """The gain in points."""
-        return f"{100 * gain:.0f}"
 
 
 METRIC = Accuracy()

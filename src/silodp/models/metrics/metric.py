@@ -1,14 +1,16 @@
 """What a metric knows of itself: how it is worked out, which way is better, and its words.
 
-Within the compiled program a metric is a function of all test records of a silo at once, so that it
-need not be a mean over them. One that is a mean whose shares are bounded (`MeanMetric`) can also be
-released with noise, and score trials.
+A metric is a function of all test records of a silo at once, so that it need not be a mean over
+them. It is written for arrays of NumPy and of JAX alike: the compiled program works out the one
+that a run goes by, and the host all others, with their intervals. One that is a mean whose shares
+are bounded (`MeanMetric`) can also be released with noise, and score trials.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from types import ModuleType
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,17 @@ from silodp.data.federation import Federation
 from silodp.data.tasks import Task
 
 NOTHING = "not a number"
+_QUANTILE = 1.959964  # of a normal distribution, at 97.5 %
+
+
+def namespace(array: Any) -> ModuleType:
+    """The library whose array this is: functions of this name are in both."""
+    return array.__array_namespace__()
+
+
+def total(weight: Any, values: Any) -> Any:
+    """The weighted sum over records [..., n]; what has no weight may be anything."""
+    return namespace(values).where(weight > 0, weight * values, 0).sum(axis=-1)
 
 
 class Metric(ABC):
@@ -34,6 +47,9 @@ class Metric(ABC):
       short: its name in the label of an axis.
       meaning: what a card says it is.
       needs: what a silo's test records must be, or it has no value there.
+      of_probabilities: whether it is about probabilities, which not every model gives.
+      companions: metrics without which it says little, to be shown beside it.
+      power_of_unit: the power of the target's own unit that it is in; 0 if it has none.
       limits: between which values lie.
       by_ratio: whether values are compared by ratio: gains are parts of what there was, and an axis
         may be logarithmic. Else they are compared by difference.
@@ -49,25 +65,37 @@ class Metric(ABC):
     short: ClassVar[str]
     meaning: ClassVar[str]
     needs: ClassVar[str] = "a test record"
+    of_probabilities: ClassVar[bool] = False
+    companions: ClassVar[tuple[MetricName, ...]] = ()
+    power_of_unit: ClassVar[int] = 0
     limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     by_ratio: ClassVar[bool] = False
     digits: ClassVar[int] = 4
     gained: ClassVar[str]
 
     @abstractmethod
-    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
-        """The metric of one silo, as a pure JAX function; NaN where it has none.
+    def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
+        """The metric of one silo, as a pure function; NaN where it has none.
 
         Args:
           task: what labels and outputs mean.
           outputs: a model's outputs, [n] or [n, classes].
           y: labels [n].
-          present: [n], which records are there; the others are padding.
+          weight: [..., n], how often each record counts: 0 where it is padding, and any whole
+            number in a resample. With leading axes, there is a value for each of them.
         """
 
     def has_value(self, y: np.ndarray) -> bool:
         """Whether test records with these labels have one, whatever the model."""
         return len(y) > 0
+
+    def no_skill(self, task: Task, y: np.ndarray, num_classes: int) -> np.ndarray | None:
+        """The output for any record that is best without features, from training labels."""
+        return task.no_skill_output(y, num_classes)
+
+    def counted(self, task: Task, outputs: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+        """[n]: the records that it is a share of; None if it is no share."""
+        return None
 
     def where_known(self, federations: Sequence[Federation]) -> np.ndarray:
         """[federations, silos]: which silos have a value."""
@@ -123,6 +151,10 @@ class Metric(ABC):
             return self.text(mean)
         return f"{self.text(mean)} ± {spread:.2g}"
 
+    def in_own_unit(self, value: float, unit: float) -> float:
+        """The value of a target that was scaled, where its 0..1 is `unit` of its own."""
+        return value * unit**self.power_of_unit
+
     def ticks(self, values: Sequence[float]) -> list[str]:
         """The numbers along an axis."""
         return [f"{value:.4g}" for value in values]
@@ -153,17 +185,16 @@ class MeanMetric(Metric):
     """A mean over test records, each of which has a share of its own, at least 0 and bounded."""
 
     @abstractmethod
-    def share(self, task: Task, outputs: Array, y: Array) -> Array:
+    def share(self, task: Task, outputs: Any, y: Any) -> Any:
         """What each record adds to the mean, [n]: at least 0, and from the record alone."""
 
     def largest(self, bound: float) -> float:
         """The most that a record's share counts where --metric-bound bounds it."""
         return bound
 
-    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+    def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """The mean of the shares; NaN of no record."""
-        shares = self.share(task, outputs, y)
-        return jnp.sum(jnp.where(present, shares, 0)) / jnp.sum(present)
+        return total(weight, self.share(task, outputs, y)) / weight.sum(axis=-1)
 
     def bounded_share(self, task: Task, outputs: Array, y: Array, largest: float) -> Array:
         """Shares of at most `largest`: what a record can add, whatever it and the model are.
@@ -182,8 +213,8 @@ class MeanMetric(Metric):
         return np.where(np.isfinite(lower), lower, largest)
 
 
-class ErrorMetric(MeanMetric):
-    """A mean of errors: from 0, lower is better, compared by ratio."""
+class Error(Metric):
+    """An error: from 0, lower is better, compared by ratio."""
 
     better = "lower"
     noun = "error"
@@ -199,3 +230,45 @@ class ErrorMetric(MeanMetric):
     def gain_tick(self, gain: float) -> str:
         """The gain in percent."""
         return percent(gain)
+
+
+class ErrorMetric(Error, MeanMetric):
+    """A mean of errors."""
+
+
+class ShareMetric(Metric):
+    """A share of some of the records, in percent; gains are in points."""
+
+    better = "higher"
+    limits = (0.0, 1.0)
+
+    def finite_text(self, value: float) -> str:
+        """The share in percent."""
+        return f"{100 * value:.1f} %"
+
+    def plus_minus(self, mean: float | None, spread: float | None) -> str:
+        """Mean and spread in percent."""
+        if mean is None or spread is None or not spread > 0:
+            return self.text(mean)
+        return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """Ticks in percent, with a decimal where they are close."""
+        step = values[1] - values[0] if len(values) > 1 else 1.0
+        return [f"{100 * value:.{0 if step >= 0.01 else 1}f} %" for value in values]
+
+    def size(self, gain: float) -> str:
+        """The gain in points."""
+        return f"{100 * abs(gain):.1f} points"
+
+    def gain_tick(self, gain: float) -> str:
+        """The gain in points."""
+        return f"{100 * gain:.0f}"
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The interval (95 %) of a share of so many records, by E. B. Wilson."""
+    square = _QUANTILE**2 / count
+    middle = (share + square / 2) / (1 + square)
+    half = _QUANTILE * math.sqrt(share * (1 - share) / count + square / (4 * count))
+    return max(0.0, middle - half / (1 + square)), min(1.0, middle + half / (1 + square))

@@ -1,6 +1,6 @@
 """Mean squared error."""
 
-from jax import Array
+from typing import Any
 
 from silodp.data.tasks import Task
 from silodp.models.metrics.metric import ErrorMetric
@@ -14,8 +14,9 @@ class MeanSquaredError(ErrorMetric):
     words = "mean squared error"
     short = "MSE"
     meaning = "Mean squared error of the scaled target"
+    power_of_unit = 2
 
-    def share(self, task: Task, outputs: Array, y: Array) -> Array:
+    def share(self, task: Task, outputs: Any, y: Any) -> Any:
         """Each record's squared error."""
         return (outputs - y) ** 2
 

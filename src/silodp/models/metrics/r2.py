@@ -1,13 +1,12 @@
 """R²: the part of the targets' variance that a model explains, in each silo by itself."""
 
 import math
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from silodp.data.tasks import Task
-from silodp.models.metrics.metric import Metric
+from silodp.models.metrics.metric import Metric, namespace, total
 
 
 class RSquared(Metric):
@@ -27,15 +26,17 @@ class RSquared(Metric):
     limits = (-math.inf, 1.0)
     gained = "R² gained"
 
-    def value(self, task: Task, outputs: Array, y: Array, present: Array) -> Array:
+    def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """NaN where the labels that are there do not differ."""
-        mean = jnp.sum(jnp.where(present, y, 0)) / jnp.sum(present)
-        errors = jnp.sum(jnp.where(present, (outputs - y) ** 2, 0))
-        varied = jnp.sum(jnp.where(present, (y - mean) ** 2, 0))
+        xp = namespace(outputs)
+        mean = total(weight, y) / weight.sum(axis=-1)
+        errors = total(weight, (outputs - y) ** 2)
+        varied = total(weight, (y - mean[..., None]) ** 2)
         # The mean is rounded: equal labels may seem to vary about it.
-        lowest = jnp.min(jnp.where(present, y, jnp.inf), initial=jnp.inf)
-        highest = jnp.max(jnp.where(present, y, -jnp.inf), initial=-jnp.inf)
-        return jnp.where(highest > lowest, 1 - errors / varied, jnp.nan)
+        lowest = xp.where(weight > 0, y, math.inf).min(axis=-1, initial=math.inf)
+        highest = xp.where(weight > 0, y, -math.inf).max(axis=-1, initial=-math.inf)
+        vary = highest > lowest
+        return xp.where(vary, 1 - errors / xp.where(vary, varied, 1), math.nan)
 
     def has_value(self, y: np.ndarray) -> bool:
         """Whether labels differ."""

@@ -20,23 +20,18 @@ from silodp.privacy.ledger.account import (
     NEW,
     Account,
     Allowance,
-    Cost,
-    DoesNotFit,
     Promise,
     Run,
     account_of,
-    admits,
     already_reserved,
-    cost_of,
-    event_text,
-    keeps,
-    left_of,
     next_state,
-    planned_epsilon,
     with_promise,
 )
+from silodp.privacy.ledger.admission import DoesNotFit, admits, planned_epsilon
 from silodp.privacy.ledger.chain import canonical, next_entry
+from silodp.privacy.ledger.costs import Cost, cost_of, event_text
 from silodp.privacy.ledger.lifetime import Lifetime
+from silodp.privacy.ledger.standing import keeps, left_of
 from silodp.privacy.ledger.storage import (
     FORMAT,
     Ledger,

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.documents import json_of
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
+from silodp.data.tables.target import check_target
 from silodp.data.tasks import TASKS, get_task
 from silodp.results.model_export.described import preparation_of_card
 from silodp.results.model_export.files import CARD_FILE, FORMAT, MODELS_FOLDER, VERSION
 from silodp.results.model_export.plain_values import (
     choice_of,
     list_of,
+    number_of,
     numbers_of,
     part_of,
     text_of,
@@ -39,9 +41,10 @@ class Card:
       name: the model's name.
       built_in: whether it is one of silodp's models.
       input_shape: the shape of one record.
-      num_classes: the number of classes of a multiclass task, else 0.
+      num_classes: the number of classes, or of intervals of time; 0 where there are neither.
       pixels: the values of bytes 0 and 255, for images in bytes.
       sha256: the hash of the model's file.
+      threshold: the log-odds above which the second of two classes is predicted.
       preparation: how records become features.
     """
 
@@ -55,14 +58,25 @@ class Card:
     num_classes: int
     pixels: tuple[float, float] | None
     sha256: str
+    threshold: float
     preparation: Preparation
 
 
-def read_card(path: Path | str) -> Card:
-    """Reads the card in a silo's folder, or that file itself."""
-    path = _place(Path(path))
+def read_card(path: Path | str, silo: str | None = None) -> Card:
+    """Reads the card in a silo's folder, or that file itself; in a run's folder, the silo's."""
+    path = _place(Path(path), silo)
+    card = checked_card(path, _content(path))
+    if silo is not None and card.silo != silo:
+        raise SilodpError(
+            f"{path} is the card of silo {card.silo!r}, not of {silo!r}: leave the silo out, or "
+            "give the folder of the run."
+        )
+    return card
+
+
+def _content(path: Path) -> Any:
     content = read_bounded(path, MOST_BYTES, "give the card of a model")
-    return checked_card(path, json_of(content, str(path), "get the file again"))
+    return json_of(content, str(path), "get the file again")
 
 
 def checked_card(path: Path, whole: Any) -> Card:
@@ -95,30 +109,39 @@ def checked_card(path: Path, whole: Any) -> Card:
         num_classes=_count(at, "num_classes", value_of(at, model, "num_classes")),
         pixels=pixels,
         sha256=text_of(at, model, "sha256"),
+        threshold=number_of(at, model, "threshold") if "threshold" in model else 0.0,
         preparation=preparation_of_card(where, part_of(where, whole, "preparation"), task),
     )
+    check_target(where, card.preparation.target)
     _check_agreement(where, card)
     return card
 
 
-def _place(path: Path) -> Path:
+def _place(path: Path, silo: str | None) -> Path:
     if not path.is_dir():
         if not path.exists():
             raise SilodpError(f"{path} does not exist: give the folder of a silo's model.")
         return path
     if (path / CARD_FILE).is_file():
         return path / CARD_FILE
-    folders = sorted(card.parent for card in (path / MODELS_FOLDER).glob(f"*/{CARD_FILE}"))
-    if folders:
-        more = f" (there are {len(folders)})" if len(folders) > 1 else ""
-        raise SilodpError(
-            f"{path} is the folder of a run: give that of one silo's model, such as "
-            f"{folders[0]}{more}."
-        )
+    # By what the cards say: folders of older runs have other names.
+    cards = {_silo_of(card): card for card in sorted(path.glob(f"{MODELS_FOLDER}/*/{CARD_FILE}"))}
+    if silo in cards:
+        return cards[silo]
+    if cards:
+        known = one_of(silo or "", cards)
+        which = "say whose model" if silo is None else f"silo {silo!r} has no model here"
+        raise SilodpError(f"{path} is the folder of a run: {which}: --silo {known}.")
     raise SilodpError(
         f"{path} holds no {CARD_FILE}: give the folder of a silo's model, as `silodp run "
         "--save-models` writes it."
     )
+
+
+def _silo_of(card: Path) -> str:
+    """The silo that a card names, whatever else is wrong with it."""
+    whole = _content(card)
+    return str(whole.get("silo")) if isinstance(whole, dict) else ""
 
 
 def _shape(at: str, sizes: list[Any]) -> tuple[int, ...]:
@@ -149,9 +172,9 @@ def _check_agreement(where: str, card: Card) -> None:
             f"{where}: preparation, noisy_standardisation is of {len(noisy.first)} features, but "
             f"the model takes {list(card.input_shape)}: get the file again."
         )
-    task = get_task(card.task)
+    task = get_task(card.task).deciding_at(card.threshold)
     expected = task.count_classes(card.num_classes)
-    if classes != expected or card.num_classes != task.num_classes_of(classes):
+    if classes != expected or card.num_classes != preparation.target.num_classes:
         raise SilodpError(
             f"{where}: it names {classes} classes, but the model has {expected}: get the file "
             "again."

@@ -7,7 +7,9 @@ from typing import Any, get_args
 from silodp.base.errors import SilodpError
 from silodp.config.choices import TaskName
 from silodp.data.preparation import Preparation, Scaling, ScalingKind
+from silodp.data.tables.beside import checked_beside
 from silodp.data.tables.columns import NO_LEVEL, Column, Encoder
+from silodp.data.tables.schema import DateForm
 from silodp.data.tables.target import Target
 from silodp.data.tasks import get_task
 from silodp.results.model_export.plain_values import (
@@ -19,6 +21,7 @@ from silodp.results.model_export.plain_values import (
     text_of,
     texts_of,
     value_of,
+    wrong,
 )
 
 DECLARED = "declared before anyone looked at a record: public"
@@ -99,8 +102,18 @@ def _rules(column: Column) -> dict[str, Any]:
     """What odd values count as, where values are read one by one; levels by place from 0."""
     if not column.by_value:
         return {}
-    rules = {"unlisted": column.unlisted} if column.levels else {}
-    return {"by_value": {**rules, "missing": column.missing}}
+    rules: dict[str, Any] = {"unlisted": column.unlisted} if column.levels else {}
+    rules["missing"] = column.missing
+    # Left out where they say nothing: cards from before there were these are the same.
+    if column.indicator:
+        rules["indicator"] = True
+    if column.drops:
+        rules["drops"] = True
+    if column.words:
+        rules["words"] = [[word, number] for word, number in column.words]
+    if column.date is not None:
+        rules["date"] = column.date.to_plain()
+    return {"by_value": rules}
 
 
 def _number(
@@ -112,7 +125,7 @@ def _number(
 
 
 def _target(target: Target) -> dict[str, Any]:
-    plain: dict[str, Any] = {"name": target.name}
+    plain: dict[str, Any] = {"name": target.name, **target.beside.to_plain()}
     if get_task(target.task).of_classes:
         source = DECLARED if target.declared else FROM_ALL_SILOS
         return {**plain, "classes": list(target.classes), "source": source}
@@ -138,6 +151,13 @@ def _with_rules(at: str, column: Column, plain: Any) -> Column:
     if "by_value" not in plain:
         return column
     at, rules = f"{at}, by_value", part_of(at, plain, "by_value")
+    column = replace(
+        column,
+        indicator="indicator" in rules and choice_of(at, rules, "indicator", (False, True)),
+        drops="drops" in rules and choice_of(at, rules, "drops", (False, True)),
+        words=_words_of(at, rules) if "words" in rules else (),
+        date=_date_of(at, part_of(at, rules, "date")) if "date" in rules else None,
+    )
     if not column.levels:
         missing = value_of(at, rules, "missing")
         missing = None if missing is None else number_of(at, rules, "missing")
@@ -151,11 +171,30 @@ def _with_rules(at: str, column: Column, plain: Any) -> Column:
     )
 
 
+def _words_of(at: str, rules: Mapping[str, Any]) -> tuple[tuple[str, float | None], ...]:
+    words = []
+    for pair in list_of(at, rules, "words"):
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise wrong(at, "words", "a list of words, each with its number")
+        number = None if pair[1] is None else number_of(at, {"words": pair[1]}, "words")
+        words.append((pair[0], number))
+    return tuple(words)
+
+
+def _date_of(at: str, plain: Mapping[str, Any]) -> DateForm:
+    form = DateForm(text_of(at, plain, "origin"), text_of(at, plain, "format"))
+    try:
+        form.start  # noqa: B018
+    except ValueError:
+        raise wrong(at, "origin", "a date") from None
+    return form
+
+
 def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     at, name = f"{at}, target", text_of(f"{at}, target", plain, "name")
-    declared = plain.get("source") == DECLARED
+    declared, beside = plain.get("source") == DECLARED, checked_beside(at, plain)
     if get_task(task).of_classes:
-        return Target(name, task, texts_of(at, plain, "classes"), declared=declared)
+        return Target(name, task, texts_of(at, plain, "classes"), declared=declared, beside=beside)
     ends = {
         key: (low, high)
         for key in ("range", "spread")
@@ -165,7 +204,14 @@ def _target_of(at: str, plain: Mapping[str, Any], task: TaskName) -> Target:
     for low, high in ends.values():
         if not low < high:
             raise SilodpError(f"{at}: {low:g} to {high:g} is not a range: get the file again.")
-    return Target(name, task, range=ends.get("range"), spread=ends.get("spread"), declared=declared)
+    return Target(
+        name,
+        task,
+        range=ends.get("range"),
+        spread=ends.get("spread"),
+        declared=declared,
+        beside=beside,
+    )
 
 
 def _noisy_of(at: str, plain: Any) -> Scaling:

@@ -9,7 +9,7 @@ RUN/models/<silo>/
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from silodp.base.arrays import array_name, arrays_content
-from silodp.base.text import own_file_name
+from silodp.base.text import folder_names
 from silodp.base.values import plain
 from silodp.results.model_export.markdown_card import markdown_card
 from silodp.results.model_export.meaning import meaning_of_privacy, meaning_of_seed, meaning_of_test
@@ -30,20 +30,21 @@ MODELS_FOLDER, CARD_FILE, MODEL_FILE = Path("models"), "card.json", "model.npz"
 READABLE_CARD_FILE = "card.md"
 
 
-def folder_of(silo: str) -> Path:
-    """The folder of a silo's model, within the folder of a run."""
-    return MODELS_FOLDER / own_file_name(silo)
+def folders_of(silos: Sequence[str]) -> list[Path]:
+    """The folder of each silo's model, within the folder of a run of these silos."""
+    return [MODELS_FOLDER / name for name in folder_names(silos)]
 
 
 def handover_files(result: "Result") -> Iterator[tuple[Path, bytes]]:
     """The path (in the run's folder) and content of each file; a card comes after its model."""
     leaves = jax.tree_util.tree_leaves_with_path(result.models)
+    folders = folders_of([silo["silo"] for silo in result.per_silo])
     for place, draft in enumerate(result.cards or []):
         # The model of the first seed: see `meaning_of_seed`.
         arrays = {array_name(path): np.asarray(array)[0, place] for path, array in leaves}
         content = arrays_content(arrays)
         card = card_of(result, place, draft, arrays, hashlib.sha256(content).hexdigest())
-        folder = folder_of(card["silo"])
+        folder = folders[place]
         yield folder / MODEL_FILE, content
         yield folder / READABLE_CARD_FILE, markdown_card(card).encode("utf-8", "backslashreplace")
         yield folder / CARD_FILE, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode()
@@ -61,6 +62,11 @@ def remove_handovers(folder: Path) -> None:
         (folder / MODELS_FOLDER).rmdir()
 
 
+def _no_skill(result: "Result", place: int) -> float | None:
+    """The metric of the best prediction without features, where the run worked it out."""
+    return result.metrics[0]["per_silo"][place]["no_skill"] if result.metrics else None
+
+
 def card_of(
     result: "Result", place: int, draft: dict[str, Any], arrays: dict[str, Any], digest: str
 ) -> dict[str, Any]:
@@ -74,6 +80,7 @@ def card_of(
         "silo": silo,
         "data": result.data,
         "method": result.method,
+        "purpose": result.options.get("purpose"),
         "task": draft["task"],
         "training": {
             "records": own["records"],
@@ -94,6 +101,7 @@ def card_of(
         "test": {
             "metric": result.metric,
             "value": own["per_seed"][0],
+            "no_skill": _no_skill(result, place),
             "records": own["test_records"],
             "noisy": draft["noisy_metric"],
             "meaning": meaning_of_test(result.metric, draft["noisy_metric"]),

@@ -53,10 +53,16 @@ def _purpose(card: Mapping[str, Any]) -> str:
     what = f"the class of {escaped(target['name'])}"
     if "classes" not in target:
         what = f"the number {escaped(target['name'])}"
+    purpose = card["purpose"]
+    meant = (
+        ""
+        if purpose is None
+        else f"\n\nWhat it is for, in the words of the run: {escaped(purpose)}"
+    )
     return (
         f"It predicts {what} for records of {escaped(card['silo'])} (task: {card['task']}). It was "
         f"made by the method {escaped(card['method'])}, together with other silos, and is meant "
-        "for records of this one: for those of others it may be worse."
+        f"for records of this one: for those of others it may be worse.{meant}"
     )
 
 
@@ -106,10 +112,14 @@ def _test(test: Mapping[str, Any]) -> list[str]:
     if test["value"] is None:
         return [f"Not measured: {escaped(metric.missing_in(['this silo']))}"]
     count = "" if test["records"] is None else f" ({test['records']} test records)"
-    return [
+    said = [
         f"**{escaped(metric.words)}: {escaped(metric.text(float(test['value'])))}**{count}, "
         f"{metric.better} is better. {escaped(test['meaning'])}"
     ]
+    if test["no_skill"] is not None:
+        without = metric.text(float(test["no_skill"]))
+        said.append(f"The best prediction without features, which takes no skill: {without}.")
+    return said
 
 
 def _privacy(privacy: Mapping[str, Any]) -> list[str]:

@@ -133,10 +133,8 @@ def _not_zero(graph: _Graph, value: str) -> str:
 def _applied(graph: _Graph, model: PersonalModel, x: str) -> str:
     """Outputs [records, 1] or [records, classes] of a linear model or a ConvNet."""
     params = model.params
-    if model.model.linear:
-        weights = np.asarray(params).reshape(len(params), -1)  # the last row is the bias
-        flat = graph.add("Flatten", x, axis=1)
-        return _linear(graph, flat, weights[:-1], weights[-1])
+    if model.model.weights is not None:
+        return _linear(graph, graph.add("Flatten", x, axis=1), *model.model.weights(params))
     x = graph.add("Transpose", x, perm=[0, 3, 1, 2])  # to channels first
     for layer in ("conv1", "conv2"):
         weights = np.transpose(params[layer]["w"], (3, 2, 0, 1))
@@ -172,5 +170,6 @@ def _about(model: PersonalModel) -> dict[str, str]:
         "features": json.dumps(preparation.encoder.feature_names),
         "target": json.dumps(preparation.target.name),
         "classes": json.dumps(preparation.target.classes),
+        "threshold": json.dumps(model.about.threshold),
         "card": json.dumps(model.card),
     }

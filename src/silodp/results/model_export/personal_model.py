@@ -1,6 +1,6 @@
 """A silo's model, loaded from its files: predictions for new records, and their metric.
 
-model = silodp.load_model("runs/patients/models/north-5f1b...")
+model = silodp.load_model("runs/patients/models/north")
 model.predict(pandas.read_csv("new.csv")).values
 """
 
@@ -22,7 +22,8 @@ from silodp.base.errors import SilodpError, by_closeness
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
-from silodp.data.tables.files import checked_names, values_of
+from silodp.data.tables.columns import numbers
+from silodp.data.tables.files import checked_names
 from silodp.data.tasks import get_task
 from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
@@ -41,8 +42,11 @@ class Predictions(NamedTuple):
         out.
       outputs: the model's outputs, [rows] or [rows, classes].
       values: numbers in the target's own units, or the name of each record's class; None where two
-        classes are exactly as likely, which a run counts as wrong.
-      probabilities: of each class, [rows, classes]; None where outputs do not give any.
+        classes are exactly as likely, which a run counts as wrong. Counts are those expected at the
+        table's exposures (without such a column, at an exposure of 1); for times it is the
+        probability of no event up to the last cut point.
+      probabilities: of each class, [rows, classes], or of no event up to each cut point; None where
+        outputs do not give any.
     """
 
     rows: np.ndarray
@@ -114,7 +118,9 @@ class PersonalModel:
         preparation = self.about.preparation
         columns = preparation.encoder.columns
         texts = {column.name for column in columns if column.levels or column.by_value}
-        return texts | ({preparation.target.name} if preparation.target.classes else set())
+        target, event = preparation.target, preparation.target.beside.event_column
+        texts |= set() if event is None else {event}
+        return texts | ({target.name} if target.classes else set())
 
     def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
         """Predicts for a table with the card's columns (others are ignored), or for features.
@@ -122,13 +128,17 @@ class PersonalModel:
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
         x, rows = self._prepared(records)
+        is_table = isinstance(records, pd.DataFrame)
+        exposures = self._exposures(records, rows) if is_table else None
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
                 f"Silo {self.about.silo!r}: the model's outputs are not finite for some records: "
                 "check their values."
             )
-        return Predictions(rows, outputs, self._values(outputs), self._probabilities(outputs))
+        target = self.about.preparation.target
+        values = self.model.deciding.predicted(outputs, target, exposures)
+        return Predictions(rows, outputs, values, self._probabilities(outputs))
 
     def features(self, records: pd.DataFrame | np.ndarray) -> np.ndarray:
         """Records as the model itself takes them: encoded, scaled, in single precision.
@@ -150,14 +160,14 @@ class PersonalModel:
         """
         predictions = self.predict(table) if predictions is None else predictions
         target = self.about.preparation.target
-        if target.name not in table.columns:
+        if not set(target.columns) <= set(table.columns):
             return None
-        values = values_of(table.iloc[predictions.rows], target.name)
-        known = np.flatnonzero(values.notna().to_numpy())
+        frame = table.iloc[predictions.rows].loc[:, list(target.columns)]
+        known = np.flatnonzero(frame.notna().all(axis=1).to_numpy())
         if not len(known):
             return None
-        y = target.encode(self.about.silo, values.iloc[known])
-        task, outputs = get_task(self.about.task), predictions.outputs[known]
+        y = target.encode(self.about.silo, frame.iloc[known])
+        task, outputs = self.model.deciding, predictions.outputs[known]
         y = y.astype(task.label_dtype)
         metric = self._metric(y)
         mask = jnp.ones(len(known), bool)
@@ -208,7 +218,9 @@ class PersonalModel:
                     f"column that name{nearest}."
                 )
         frame = table.loc[:, list(self.columns)]
-        missing = self.about.preparation.encoder.lacks(frame)
+        encoder = self.about.preparation.encoder
+        lacking = encoder.lacks(frame)
+        missing = lacking & ~np.array([column.drops for column in encoder.columns])
         if missing.any() and not self.about.preparation.drop_missing:
             column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
             row = int(np.flatnonzero(missing.any(axis=1))[0])
@@ -217,10 +229,30 @@ class PersonalModel:
                 f"column {column!r}, row {row + 1}), and its model was trained on whole rows: fill "
                 "them, or leave those rows out."
             )
-        rows = np.flatnonzero(~missing.any(axis=1))
+        rows = np.flatnonzero(~lacking.any(axis=1))
         if not len(rows):
             raise SilodpError(f"{where}: the table has no row without missing values: give some.")
         return frame.iloc[rows], rows
+
+    def _exposures(self, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray | None:
+        """The exposures of these rows, if the model has them and the table says any."""
+        beside, names = self.about.preparation.target.beside, [str(n).strip() for n in table]
+        if beside.exposure_column not in names:
+            return None
+        values = table.iloc[rows, names.index(beside.exposure_column)]
+        if (missing := values.isna().to_numpy()).any():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is missing in "
+                f"row {rows[missing][0] + 1}: fill it, or leave the column out, and predictions "
+                "are for an exposure of 1."
+            )
+        exposures = numbers(self.about.silo, beside.exposure_column or "", values)
+        if not (exposures > 0).all():
+            raise SilodpError(
+                f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is "
+                f"{exposures.min():g} in a row: give exposures above 0."
+            )
+        return exposures
 
     def _encoded(self, frame: pd.DataFrame) -> np.ndarray:
         try:
@@ -245,22 +277,21 @@ class PersonalModel:
             x = pixel_values(x.astype(np.float32), *about.pixels)
         return about.preparation.finished(x.astype(np.float32))
 
-    def _values(self, outputs: np.ndarray) -> list[float] | list[str | None]:
-        target = self.about.preparation.target
-        return get_task(target.task).predicted(outputs, target)
-
     def _probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
         if not self.model.has_probabilities:
             return None
         return get_task(self.about.task).probabilities(outputs.astype(np.float64))
 
 
-def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalModel:
-    """Loads the model of a silo's folder, as `--save-models` writes it.
+def load_model(
+    path: Path | str, custom_model: Model | None = None, silo: str | None = None
+) -> PersonalModel:
+    """Loads a silo's own model, as `--save-models` writes it.
 
     Args:
-      path: the folder or its card.
+      path: the silo's folder or its card; or the folder of the run.
       custom_model: the `custom_model` of the run, if it had one; it must be that model.
+      silo: whose model it is, where `path` is the folder of a run.
 
     Examples:
       >>> from pathlib import Path
@@ -268,11 +299,10 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
       ...     data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2,
       ...     keep_models=True, out="runs/models",
       ... )
-      >>> first, second = sorted(Path("runs/models/models").iterdir())
-      >>> silodp.load_model(first).card["method"]
+      >>> silodp.load_model("runs/models", silo="silo-01").card["method"]
       'fedavg'
     """
-    card = read_card(path)
+    card = read_card(path, silo)
     file = card.path.parent / MODEL_FILE
     if not file.is_file():
         raise SilodpError(f"{file} does not exist, but its card does: get the folder again.")
@@ -293,13 +323,15 @@ def load_model(path: Path | str, custom_model: Model | None = None) -> PersonalM
 def model_of_card(card: Card, custom: Model | None) -> Model:
     """The model that a card names; `custom` where it is one of the user's own."""
     if card.built_in:
-        return _built_in(card.name, card.task, card.input_shape, card.num_classes, card.pixels)
-    if custom is None:
+        model = _built_in(card.name, card.task, card.input_shape, card.num_classes, card.pixels)
+    elif custom is None:
         raise SilodpError(
             f"{card.path}: the model {card.name!r} is a custom one: load it in Python, with "
             "silodp.load_model(..., custom_model=...)."
         )
-    return custom if card.pixels is None else on_pixels(custom, *card.pixels)
+    else:
+        model = custom if card.pixels is None else on_pixels(custom, *card.pixels)
+    return model._replace(threshold=card.threshold)
 
 
 @lru_cache(maxsize=16)
@@ -310,12 +342,12 @@ def _built_in(
     num_classes: int,
     pixels: tuple[float, float] | None,
 ) -> Model:
-    """One object for equal models: each would be compiled anew for each silo."""
+    """The same functions for silos alike, so that they are compiled once for all."""
     model = get_model(name, task, input_shape, num_classes)
     return model if pixels is None else on_pixels(model, *pixels)
 
 
 def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
     """The columns of a table that the model does not use."""
-    known = {*model.columns, model.about.preparation.target.name}
+    known = {*model.columns, *model.about.preparation.target.columns}
     return [column for column in columns if column not in known]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.data.tasks import get_task
 
 if TYPE_CHECKING:
     from silodp.results.model_export.personal_model import PersonalModel
@@ -33,9 +34,8 @@ def torch_module(model: "PersonalModel") -> Any:
     nn, layers = torch.nn, []
     if model.about.pixels is not None:
         layers.append(FromBytes(*model.about.pixels))
-    if model.model.linear:
-        weights = np.asarray(model.params).reshape(len(model.params), -1)  # the last row: the bias
-        layers += [nn.Flatten(), _linear(torch, weights[:-1], weights[-1])]
+    if model.model.weights is not None:
+        layers += [nn.Flatten(), _linear(torch, *model.model.weights(model.params))]
     else:
         layers.append(ChannelsFirst())
         for name in ("conv1", "conv2"):
@@ -43,7 +43,7 @@ def torch_module(model: "PersonalModel") -> Any:
         last = model.params["linear"]
         weights = _channels_first(last["w"], channels=model.params["conv2"]["b"].shape[0])
         layers += [nn.Flatten(), _linear(torch, weights, last["b"])]
-    if not model.about.num_classes:
+    if not get_task(model.about.task).output_shape(model.about.num_classes):
         layers.append(nn.Flatten(0))  # [n, 1] to [n]
     return nn.Sequential(*layers).eval()
 
