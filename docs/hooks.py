@@ -5,6 +5,7 @@ browsed. The site has no such files: it gets a page for each, and links are turn
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from itertools import takewhile
@@ -25,6 +26,9 @@ def on_files(files: Any, config: Any) -> Any:
     for path in examples():
         page = f"examples/{path.relative_to(ROOT / 'examples').with_suffix('.md')}"
         files.append(File.generated(config, page, content=_example_page(path)))
+    for path in notebooks():
+        page = f"examples/{path.with_suffix('.md').name}"
+        files.append(File.generated(config, page, content=_notebook_page(path)))
     for path in (ROOT / name for name in BESIDE):
         text = path.read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, path.name, content=text))
@@ -35,7 +39,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Writes the commands into their page, and turns links that lead out of docs/."""
     if page.file.src_uri == "cli.md":
         markdown = markdown.replace(COMMANDS, "\n".join(command_lines()))
-    markdown = re.sub(r"\]\(\.\./examples/([\w/]+)\.py\)", r"](examples/\1.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./examples/([\w/]+)\.(?:py|ipynb)\)", r"](examples/\1.md)", markdown)
     markdown = re.sub(
         r"\]\(\.\./examples/own_method/?\)", "](examples/own_method/mixture.md)", markdown
     )
@@ -48,6 +52,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def examples() -> list[Path]:
     """The scripts of examples/."""
     return sorted((ROOT / "examples").rglob("*.py"))
+
+
+def notebooks() -> list[Path]:
+    """The notebooks of examples/."""
+    return sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+def _notebook_page(path: Path) -> str:
+    """A notebook as a page: text and code in turn."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _example_page(path: Path) -> str:

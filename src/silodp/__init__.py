@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from silodp.privacy.policy import Policy
     from silodp.privacy.policy_files import read_policies
     from silodp.report import write_report
+    from silodp.results.mlflow_log import log_to_mlflow
     from silodp.results.model_export.personal_model import PersonalModel, load_model
     from silodp.results.result import Result, read_result
+    from silodp.results.views import to_frame
+    from silodp.runs.fit import fit
     from silodp.runs.prepare import Prepared
     from silodp.runs.run import plan, run, sweep
     from silodp.tuning import tune
@@ -58,7 +61,9 @@ __all__ = [
     "custom_model",
     "difference",
     "draw_learned",
+    "fit",
     "load_model",
+    "log_to_mlflow",
     "merging",
     "plan",
     "read_policies",
@@ -66,6 +71,7 @@ __all__ = [
     "remaining",
     "run",
     "sweep",
+    "to_frame",
     "tune",
     "weighted_mean",
     "write_report",
@@ -82,7 +88,9 @@ _PLACES = {
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",
     "Federation": "silodp.data.federation",
+    "fit": "silodp.runs.fit",
     "load_model": "silodp.results.model_export.personal_model",
+    "log_to_mlflow": "silodp.results.mlflow_log",
     "merging": "silodp.methods.entry",
     "Method": "silodp.methods.base",
     "MethodEntry": "silodp.methods.entry",
@@ -105,6 +113,7 @@ _PLACES = {
     "SilodpError": "silodp.base.errors",
     "Start": "silodp.methods.base",
     "sweep": "silodp.runs.run",
+    "to_frame": "silodp.results.views",
     "tune": "silodp.tuning",
     "weighted_mean": "silodp.methods.base",
     "write_report": "silodp.report",

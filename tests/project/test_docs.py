@@ -241,8 +241,9 @@ def test_every_command_has_its_row_in_the_guide():
 
 def test_every_example_is_listed():
     text = (DOCS / "examples.md").read_text(encoding="utf-8")
-    told = set(re.findall(r"\(\.\./examples/([\w/]+\.py)\)", text))
-    assert told == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
+    told = set(re.findall(r"\(\.\./examples/([\w/]+\.(?:py|ipynb))\)", text))
+    there = [*EXAMPLES.rglob("*.py"), *EXAMPLES.rglob("*.ipynb")]
+    assert told == {str(path.relative_to(EXAMPLES)) for path in there}
 
 
 def names_in_the_notation() -> list[str]:

@@ -1,6 +1,9 @@
 """Every example runs, as a user would run it."""
 
+import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +25,25 @@ def test_example_runs(name, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(silodp.data.registry, "SOURCES", dict(silodp.data.registry.SOURCES))
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
+def test_notebook_runs(name, tmp_path):
+    """Its cells one after another, in a process of their own: it needs no Jupyter."""
+    cells = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    shown = "print(repr(predicted), result.to_frame(), result._repr_html_())"
+    script = tmp_path / "cells.py"
+    script.write_text(
+        f"own = {{}}\nfor cell in {[*sources, shown]!r}:\n    exec(cell, own)\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Name: days" in done.stdout
+    assert "<table>" in done.stdout
+    assert all(not cell.get("outputs") for cell in cells)  # nothing that was run elsewhere
 
 
 def test_the_plain_version_does_what_the_engine_does():

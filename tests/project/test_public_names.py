@@ -40,7 +40,8 @@ def test_nothing_heavy_is_loaded_before_it_is_asked_for():
     code = (
         "import sys, silodp, silodp.sites.flare.guard, silodp.sites.flare.launchers; "
         "silodp.__version__; "
-        "print([name for name in ('jax', 'pandas', 'scipy') if name in sys.modules])"
+        "heavy = ('jax', 'pandas', 'scipy', 'sklearn', 'torch'); "
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

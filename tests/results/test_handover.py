@@ -43,7 +43,12 @@ from silodp.data.tables.table import table_of_frames
 from silodp.data.tables.target import Target
 from silodp.results.model_export.card import checked_card
 from silodp.results.model_export.described import described, preparation_of_card
-from silodp.results.model_export.files import CARD_FILE, MODEL_FILE, handover_files
+from silodp.results.model_export.files import (
+    CARD_FILE,
+    MODEL_FILE,
+    READABLE_CARD_FILE,
+    handover_files,
+)
 from silodp.sites.agreed_schema import table_options
 from silodp.sites.site_setup import site_models
 
@@ -396,7 +401,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path):
     for folder in folders:
         assert folder.name.isascii()
         assert len(folder.name) < 70
-        assert {p.name for p in folder.iterdir()} == {CARD_FILE, MODEL_FILE}
+        assert {p.name for p in folder.iterdir()} == {CARD_FILE, MODEL_FILE, READABLE_CARD_FILE}
         assert folder.stat().st_mode & 0o077 == 0 or all(
             file.stat().st_mode & 0o077 == 0 for file in folder.iterdir()
         )

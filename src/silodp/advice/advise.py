@@ -32,6 +32,7 @@ from silodp.advice.advised_silos import (
 )
 from silodp.advice.spread import Spread, estimated_spread
 from silodp.base.errors import SilodpError
+from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.base.values import plain
 from silodp.config.declared import LARGEST
@@ -157,7 +158,7 @@ def advise(
     _check_spread_options(sigma, tau, estimate_epsilon)
     if parameters is not None:
         check_count("--parameters", parameters)
-    reporter = reporter or Reporter()
+    reporter = reporter or usual_reporter()
     # Nothing is trained, so options that the method does not use are allowed.
     requests = requests_of(
         options, uses=NOT_ADVISED, own_data=federation is not None, own_model=False

@@ -29,6 +29,7 @@ from silodp.auditing.scores import in_units_of_noise, statistics
 from silodp.auditing.trials import run_trials
 from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
 from silodp.base.errors import SilodpError, one_of
+from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.config.options import RunRequest
 from silodp.config.run_arguments import RunArguments
@@ -180,7 +181,7 @@ def audit(
       (True, True)
     """
     started = time.perf_counter()
-    reporter = reporter or Reporter()
+    reporter = reporter or usual_reporter()
     # As a release is made, unless an experiment is to be audited.
     requests = requests_of(
         {**options, "entropy": options.get("entropy") or "os"},

@@ -7,11 +7,13 @@ whole: finite numbers, one shape, labels that fit the task, no empty silo.
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.html_table import html_table
+from silodp.base.text import shown
 from silodp.config.choices import TaskName
 from silodp.data.tasks import PublicKnowledge, get_task
 
@@ -122,7 +124,7 @@ class Silo:
         return self.train.units if self.expected is None else self.expected.max_count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Named silos that learn one task together.
 
@@ -175,6 +177,47 @@ class Federation:
                 object.__setattr__(self, "declared", ("feature bounds", *self.declared))
             object.__setattr__(self, "feature_bound", float(max(map(abs, self.pixels))))
         check_federation(self)
+
+    def __repr__(self) -> str:
+        silos, shape = len(self.silos), "x".join(map(str, self.input_shape))
+        return (
+            f"Federation({shown(self.name)}: {self.task}, {silos} silo{'s' * (silos != 1)}, "
+            f"{self.public_counts.sum()} to train on, features {shape})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(silo.name, silo.public_count, silo.public_test_count) for silo in self.silos]
+        unit = "subjects" if self.by_subject else "records"
+        return html_table(
+            repr(self), ("silo", f"training {unit}", "test records"), rows, self.uncovered
+        )
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, silo: str, target: str, seed: int = 0, **options: Any
+    ) -> "Federation":
+        """The federation of a DataFrame, read, split and scaled as a file is.
+
+        Args:
+          frame: of pandas, or with a method `to_pandas` (Polars, Arrow).
+          silo: the column that names each row's silo.
+          target: the column to predict.
+          seed: of the coins by which records are for training or testing.
+          **options: see `DataOptions`: what a run takes of a table (`subject_column`,
+            `test_fraction`, ...), and `bounds`, `levels`, `other`, `missing`, `target_range`,
+            `classes`, which are public knowledge as in a schema.
+
+        Examples:
+          >>> import pandas as pd
+          >>> stays = pd.DataFrame({"ward": ["a", "b"] * 20, "age": range(40), "days": range(40)})
+          >>> federation = silodp.Federation.from_frame(stays, silo="ward", target="days")
+          >>> federation.names, federation.feature_names
+          (('a', 'b'), ('age',))
+        """
+        from silodp.data.tables.frame import source_and_options  # which makes federations
+
+        source, wanted = source_and_options(frame, silo, target, options)
+        return source.load(seed, wanted)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

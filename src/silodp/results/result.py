@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from silodp.base.arrays import array_name, arrays_content, read_all_arrays
 from silodp.base.documents import read_json
@@ -20,7 +21,11 @@ from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.values import plain
 from silodp.base.version import own_version
+from silodp.models.model import Model
 from silodp.results.model_export.files import handover_files
+from silodp.results.model_export.in_memory import personal_model, predicted
+from silodp.results.model_export.personal_model import PersonalModel
+from silodp.results.views import as_html, by_silo, in_a_line
 
 RESULT_FILE, MODELS_FILE = "result.json", "models.npz"
 # The format of `result.json` (docs/stability.md); results from before it had a number are 1.
@@ -41,7 +46,7 @@ _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 _PACKAGES = ("jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of one setting of a method, over seeds.
 
@@ -146,6 +151,29 @@ class Result:
     def unproven(self) -> list[str]:
         """Why epsilon is not proven, or would not be for secret noise; empty if it is."""
         return sorted({reason for silo in self.privacy for reason in silo["unproven"]})
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each silo: metric, records, epsilon; for several results, `silodp.to_frame`."""
+        return by_silo(self)
+
+    def model(self, silo: str, custom_model: Model | None = None) -> PersonalModel:
+        """The silo's own model (of the first seed), if the result holds models."""
+        return personal_model(self, silo, custom_model)
+
+    def predict(self, frame: pd.DataFrame, silo: str | None = None) -> pd.Series:
+        """Predictions for the rows of a table, each by the model of its silo.
+
+        Args:
+          frame: the table, with the columns of the run's.
+          silo: the column that names each row's silo; by default, that of the run.
+        """
+        return predicted(self, frame, silo)
 
     def as_json(self) -> dict[str, Any]:
         """The content of `result.json`."""

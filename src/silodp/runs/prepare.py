@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
@@ -16,7 +17,7 @@ from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
 from silodp.data.problems import Problems, reported
-from silodp.data.registry import Defaults
+from silodp.data.registry import DataSource, Defaults
 from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
@@ -28,9 +29,10 @@ from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
 from silodp.privacy.policy_files import read_policies
 from silodp.privacy.tuning import Tuning
 from silodp.runs.method_choice import check_choice, own_values_of, schedule_of
+from silodp.runs.prepared_view import prepared_as_html, prepared_by_silo, prepared_in_a_line
 from silodp.runs.resolve import ResolvedOptions, RunSpec, resolve, spec_of
 
-Data = Federation | Callable[[int], Federation]
+Data = Federation | DataSource | Callable[[int], Federation]
 
 
 class Prepared(NamedTuple):
@@ -62,9 +64,24 @@ class Prepared(NamedTuple):
         return self.specs[0].metrics
 
     @property
+    def is_tested(self) -> bool:
+        """Whether any silo has test records, by public counts."""
+        return any(one.public_test_counts.any() for one in self.federations)
+
+    @property
     def plans(self) -> list[tuple[SiloPlan, ...]]:
         """The plans of each setting, one per silo."""
         return [spec.plans for spec in self.specs]
+
+    def __repr__(self) -> str:
+        return prepared_in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return prepared_as_html(self)
+
+    def to_frame(self, number: int = 0) -> pd.DataFrame:
+        """A row for each silo of a setting: its records, noise and epsilon."""
+        return prepared_by_silo(self, number)
 
     def replanned(self, number: int, accountant: Accountant) -> tuple[SiloPlan, ...]:
         """The plans of a setting by another accountant."""
@@ -213,10 +230,10 @@ def load(
     """
     reporter.stage("loading data")
     seeds = range(request.first_seed, request.first_seed + request.seeds)
-    if data is None:
+    if data is None or isinstance(data, DataSource):
         wanted = data_options(request)
         with reported(problems) as own:
-            source = datasets.resolve(request.data, wanted, own)
+            source = data or datasets.resolve(request.data, wanted, own)
             return Loaded(
                 [source.load(seed, wanted) for seed in seeds], source.defaults, source.said
             )
@@ -311,11 +328,12 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             )
 
 
-def check_worthwhile(prepared: Prepared) -> None:
+def check_worthwhile(prepared: Prepared, for_models: bool = False) -> None:
     """Refuses a run without a training record, or with a metric that no silo can measure.
 
     It would be paid for in vain. Sites do not call it: they have promised to answer, and a refusal
     would reveal their records. A metric with noise is not refused, because every silo releases it.
+    Nor is a run `for_models` whose silos were given without records to test with: it has no metric.
     """
     if not any(federation.train_counts.any() for federation in prepared.federations):
         raise SilodpError(
@@ -324,6 +342,8 @@ def check_worthwhile(prepared: Prepared) -> None:
         )
     metric = prepared.metric
     if prepared.specs[0].request.metric_share:
+        return
+    if for_models and not prepared.is_tested:
         return
     if not metric.where_known(prepared.federations).any(axis=1).all():
         raise SilodpError(

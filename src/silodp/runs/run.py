@@ -14,10 +14,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
 from silodp.config.options import RunRequest
 from silodp.config.run_arguments import RunArguments, SweepArguments
+from silodp.data.source import DataSource
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.models.metrics import mean_metric
@@ -145,7 +147,7 @@ def plan(
       >>> small.public_count < large.public_count, small.noise_multiplier > large.noise_multiplier
       (True, True)
     """
-    reporter = reporter or Reporter()
+    reporter = reporter or usual_reporter()
     requests = _requests(options, federation, custom_model)
     if federation is None:
         refuse_early(requests[0])
@@ -160,7 +162,9 @@ def plan(
 def _requests(
     options: Mapping[str, Any], federation: Data | None, custom_model: Model | None
 ) -> list[RunRequest]:
-    return requests_of(options, own_data=federation is not None, own_model=custom_model is not None)
+    # What is bound to a table of the caller's takes the options that say how it is loaded.
+    own_data = federation is not None and not isinstance(federation, DataSource)
+    return requests_of(options, own_data=own_data, own_model=custom_model is not None)
 
 
 def _trained(
@@ -175,7 +179,7 @@ def _trained(
     requests = _requests(options, federation, custom_model)
     first = requests[0]
     about = {"data": first.data, "method": first.method, "settings": len(requests)}
-    with kept_progress(place and place.folder, reporter or Reporter(), about) as listener:
+    with kept_progress(place and place.folder, reporter or usual_reporter(), about) as listener:
         watch = Watch(listener)
         # An interrupted run is charged already.
         if federation is None and not (place and place.interrupted):
@@ -184,10 +188,12 @@ def _trained(
         watch.done("load")
         prepared = prepare_loaded(requests, loaded, custom_model, watch)
         # What a run's models are worth is worked out from them; of a grid's, one metric is enough.
-        training = train(prepared, place, watch, keep_models or not grid)
+        training = train(prepared, place, watch, keep_models or not grid, for_models=keep_models)
     with training.closed_on_failure():
         results = [
-            _result_of(prepared, training, number, keep_models, measured=not grid)
+            _result_of(
+                prepared, training, number, keep_models, measured=not grid and prepared.is_tested
+            )
             for number in range(len(requests))
         ]
     if federation is not None:
@@ -224,9 +230,14 @@ def train(
     watch: Watch,
     keep_models: bool = False,
     programs: Programs | None = None,
+    *,
+    for_models: bool = False,
 ) -> TrainingRun:
-    """Trains the prepared settings; the caller closes the run once results are kept."""
-    check_worthwhile(prepared)
+    """Trains the prepared settings; the caller closes the run once results are kept.
+
+    `for_models` says that models are what it is for, whether or not there is a metric.
+    """
+    check_worthwhile(prepared, for_models)
     job = job_of(prepared)
 
     def settings_of(secret: bytes) -> list[Setting]:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from silodp.base.errors import SilodpError, one_of
+from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.base.progress_file import kept_progress
 from silodp.config.declared import flag
@@ -133,7 +134,7 @@ def tune(
     # take, which would reveal it.
     shown = Shown(metric=False, rounds=False)
     with kept_progress(
-        place and place.folder, reporter or Reporter(), about, timed=False
+        place and place.folder, reporter or usual_reporter(), about, timed=False
     ) as listener:
         watch = Watch(listener, shown)
         return _tuned(

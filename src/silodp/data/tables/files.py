@@ -41,6 +41,7 @@ ENDINGS = (*TEXT_ENDINGS, *PARQUET_ENDINGS, *PROGRAM_ENDINGS)
 # comes to have because of other rows. Since pandas 3.1 that is the rule, and to ask for it is not.
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
 EXACT_FLOATS: dict[str, Any] = {} if _VERSION >= (3, 1) else {"float_precision": "round_trip"}
+FRAME = "The frame"  # what errors call a table in memory
 MOST_VALUES = 1 << 31  # of a table: as numbers they take 16 GiB
 
 NO_NAME = " (no name)"  # behind the place of a column that has none, such as an index of pandas
@@ -163,6 +164,21 @@ def split_by_silo(
     names = np.array([level_text(value) for value in silo_of])
     features = frame.drop(columns=silo_column)
     return {name: features.loc[names == name] for name in in_order(set(names.tolist()))}
+
+
+def silos_of_frame(table: Any, silo_column: str, without_silo: bool, problems: Problems) -> Frames:
+    """The rows of each silo of a table in memory: of pandas, or with a method `to_pandas`."""
+    if not isinstance(table, pd.DataFrame):
+        if not hasattr(table, "to_pandas"):
+            raise SilodpError(
+                f"The frame is a {type(table).__name__}: give a DataFrame (of pandas, or one that "
+                "has to_pandas)."
+            )
+        table = table.to_pandas()
+    frame = table.set_axis(checked_names(FRAME, [str(name) for name in table.columns]), axis=1)
+    if frame.empty:
+        raise SilodpError(f"{FRAME} has no rows or no columns: give it records.")
+    return split_by_silo(FRAME, frame, silo_column, without_silo, problems)
 
 
 def read_table(

@@ -4,10 +4,11 @@ What is declared in a schema (levels, bounds, classes, target range) is public k
 not declared is taken from the records, and `Federation.uncovered` then says so.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,12 +32,14 @@ from silodp.data.tables.columns import (
     owner_texts,
 )
 from silodp.data.tables.files import (
+    FRAME,
     NO_NAME,
     FileForm,
     Frames,
     Reading,
     check_column,
     read_silos,
+    silos_of_frame,
     table_stem,
     values_of,
 )
@@ -55,6 +58,12 @@ TAKES = frozenset(
         *("exposure_column", "exposure_range", "event_column", "event_value", "cut_points"),
         *("dates", "words", "file", "sheet"),
     }
+)
+IN_MEMORY = "frame"  # what a table in memory is called in results
+# What can be declared in Python, but by no option of a run.
+_DECLARED = (
+    *("levels", "bounds", "other", "missing", "target_range", "classes"),
+    *("exposure_range", "dates", "words"),
 )
 # Columns that say something of a record, and so are no features.
 NO_FEATURES = (
@@ -115,11 +124,26 @@ def source(path: Path, options: DataOptions, problems: Problems | None = None) -
     `problems` gets all that is wrong with the table, which is then read as far as it can be; else
     the first is raised.
     """
-    rows = _Rows(path, options, problems)
+    rows = _Rows(lambda given, own: read_table_of_silos(path, given, own), problems)
+    return _bound(str(path), rows, options)
+
+
+def source_of_frame(frame: Any, options: DataOptions) -> DataSource:
+    """The source bound to a table in memory, whose `options.silo_column` names each row's silo.
+
+    What is declared in `options`, and in no option of a run, holds for every loading.
+    """
+    declared = {name: getattr(options, name) for name in _DECLARED}
+    rows = _Rows(lambda given, own: _table_of_frame(frame, given, own), None)
+    bound = _bound(IN_MEMORY, rows, options)
+    return replace(bound, read=lambda seed, given: rows.load(seed, replace(given, **declared)))
+
+
+def _bound(name: str, rows: "_Rows", options: DataOptions) -> DataSource:
     table = rows.read(options)
     task = table.target.task
     bound = DataSource(
-        name=str(path),
+        name=name,
         summary=f"your own table: {len(table.records)} silos, {task}, target {table.target.name!r}",
         citation="your own",
         licence="your own",
@@ -138,8 +162,8 @@ def source(path: Path, options: DataOptions, problems: Problems | None = None) -
 class _Rows:
     """The rows of a table, read and encoded once for all seeds."""
 
-    def __init__(self, path: Path, options: DataOptions, problems: Problems | None):
-        self._path, self._problems = path, problems
+    def __init__(self, read: Callable[[DataOptions, Problems], Table], problems: Problems | None):
+        self._read_table, self._problems = read, problems
         self._read: tuple[DataOptions, Table] | None = None
 
     def read(self, options: DataOptions) -> Table:
@@ -147,7 +171,7 @@ class _Rows:
         of_rows = replace(options, preprocess=None, test_fraction=None, density=None)
         if self._read is None or self._read[0] != of_rows:
             with reported(self._problems) as problems:
-                self._read = of_rows, read_table_of_silos(self._path, options, problems)
+                self._read = of_rows, self._read_table(options, problems)
         return self._read[1]
 
     def load(self, seed: int, options: DataOptions) -> Federation:
@@ -167,7 +191,7 @@ def read_table_of_silos(path: Path, options: DataOptions, problems: Problems) ->
         options.silo_column,
         text_columns(options),
         FileForm(schema.dialect, schema.sheet),
-        without_silo=options.silo_column is not None and schema.drops(options.silo_column),
+        without_silo=_without_silo(schema, options),
         problems=problems,
     )
     found = ()
@@ -176,21 +200,39 @@ def read_table_of_silos(path: Path, options: DataOptions, problems: Problems) ->
             f"How the file is written was found from its records ({', '.join(reading.by_records)}"
             "), not declared; epsilon does not cover it: declare it (in a schema: under [file]).",
         )
-    # Before any of their records are looked at: what is wrong with others is no matter.
-    chosen = chosen_silos({name: _units(frame, options) for name, frame in frames.items()}, options)
-    table = table_of_frames(
-        path_name(path),
-        {name: frames[name] for name in chosen},
-        options,
-        where=path,
-        problems=problems,
-    )
+    table = _table_of_chosen(path_name(path), frames, options, problems, where=path)
     return replace(
         table,
         notes=(*found, *table.notes),
         said=(*reading.said, *_unsure(reading), *table.said),
-        left_out=tuple(name for name in frames if name not in chosen),
     )
+
+
+def _table_of_frame(frame: Any, options: DataOptions, problems: Problems) -> Table:
+    """Checks and encodes the rows of a table in memory."""
+    options = _with_columns_beside(options)
+    with problems.noted():
+        _check_roles(FRAME, options)
+    assert options.silo_column is not None
+    without_silo = _without_silo(schema_of(options), options)
+    frames = silos_of_frame(frame, options.silo_column, without_silo, problems)
+    return _table_of_chosen(IN_MEMORY, frames, options, problems, where=FRAME)
+
+
+def _without_silo(schema: Schema, options: DataOptions) -> bool:
+    """Whether rows that name no silo are left out by rule."""
+    return options.silo_column is not None and schema.drops(options.silo_column)
+
+
+def _table_of_chosen(
+    name: str, frames: Frames, options: DataOptions, problems: Problems, *, where: object
+) -> Table:
+    """The table of the silos that options choose."""
+    # Before any of their records are looked at: what is wrong with others is no matter.
+    chosen = chosen_silos({one: _units(frame, options) for one, frame in frames.items()}, options)
+    own = {one: frames[one] for one in chosen}
+    table = table_of_frames(name, own, options, where=where, problems=problems)
+    return replace(table, left_out=tuple(one for one in frames if one not in chosen))
 
 
 def _units(frame: pd.DataFrame, options: DataOptions) -> int:
@@ -418,15 +460,24 @@ def _records_by_value(
 
 
 def split_and_scale(
-    table: Table, seed: int, options: DataOptions, problems: Problems | None = None
+    table: Table,
+    seed: int,
+    options: DataOptions,
+    problems: Problems | None = None,
+    *,
+    whole: bool = False,
 ) -> Federation:
-    """Splits each silo, then scales features and target."""
+    """Splits each silo, then scales features and target.
+
+    If it is to stay `whole`, all records are for training and none for testing: there is no split
+    that a record could change, and no coin.
+    """
     with reported(problems) as own:
-        return _split_and_scale(table, seed, options, own)
+        return _split_and_scale(table, seed, options, own, whole)
 
 
 def _split_and_scale(
-    table: Table, seed: int, options: DataOptions, problems: Problems
+    table: Table, seed: int, options: DataOptions, problems: Problems, whole: bool
 ) -> Federation:
     preprocess = options.preprocess or table.preprocess
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
@@ -438,7 +489,10 @@ def _split_and_scale(
     silos = []
     for name in table.records:
         with problems.noted():
-            train, test, expected = _parts(table, name, test_fraction, seed, options)
+            if whole:
+                train, test, expected = Parts(all_ := table.records[name], all_.take(np.arange(0)))
+            else:
+                train, test, expected = _parts(table, name, test_fraction, seed, options)
             preparation = Preparation(
                 table.encoder,
                 _scaling(table, train.x, preprocess, problems),

@@ -3,6 +3,7 @@
 RUN/models/<silo>/
   model.npz    the arrays of the personal model
   card.json    the model, its preparation of records, its metric, its guarantee
+  card.md      the same for people
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import numpy as np
 from silodp.base.arrays import array_name, arrays_content
 from silodp.base.text import folder_names
 from silodp.base.values import plain
+from silodp.results.model_export.markdown_card import markdown_card
 from silodp.results.model_export.meaning import meaning_of_privacy, meaning_of_seed, meaning_of_test
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "silodp model", 1
 MODELS_FOLDER, CARD_FILE, MODEL_FILE = Path("models"), "card.json", "model.npz"
+READABLE_CARD_FILE = "card.md"
 
 
 def folders_of(silos: Sequence[str]) -> list[Path]:
@@ -43,18 +46,25 @@ def handover_files(result: "Result") -> Iterator[tuple[Path, bytes]]:
         card = card_of(result, place, draft, arrays, hashlib.sha256(content).hexdigest())
         folder = folders[place]
         yield folder / MODEL_FILE, content
+        yield folder / READABLE_CARD_FILE, markdown_card(card).encode("utf-8", "backslashreplace")
         yield folder / CARD_FILE, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode()
 
 
 def remove_handovers(folder: Path) -> None:
     """Removes exported models from the folder of a run, and nothing else that is there."""
     for card in (folder / MODELS_FOLDER).glob(f"*/{CARD_FILE}"):
-        (card.parent / MODEL_FILE).unlink(missing_ok=True)
+        for name in (MODEL_FILE, READABLE_CARD_FILE):
+            (card.parent / name).unlink(missing_ok=True)
         card.unlink()  # last, so that an interrupted removal can be finished
         with contextlib.suppress(OSError):  # the folder holds something else
             card.parent.rmdir()
     with contextlib.suppress(OSError):
         (folder / MODELS_FOLDER).rmdir()
+
+
+def _no_skill(result: "Result", place: int) -> float | None:
+    """The metric of the best prediction without features, where the run worked it out."""
+    return result.metrics[0]["per_silo"][place]["no_skill"] if result.metrics else None
 
 
 def card_of(
@@ -70,6 +80,7 @@ def card_of(
         "silo": silo,
         "data": result.data,
         "method": result.method,
+        "purpose": result.options.get("purpose"),
         "task": draft["task"],
         "training": {
             "records": own["records"],
@@ -90,6 +101,7 @@ def card_of(
         "test": {
             "metric": result.metric,
             "value": own["per_seed"][0],
+            "no_skill": _no_skill(result, place),
             "records": own["test_records"],
             "noisy": draft["noisy_metric"],
             "meaning": meaning_of_test(result.metric, draft["noisy_metric"]),

@@ -8,6 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import pandas as pd
 
 from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
-from silodp.config.choices import MetricName
+from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.tables.columns import numbers
@@ -28,6 +29,7 @@ from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.results.model_export.card import Card, read_card
 from silodp.results.model_export.files import MODEL_FILE
+from silodp.results.model_export.torch_module import torch_module
 
 MOST_BYTES = 1 << 31
 
@@ -125,16 +127,9 @@ class PersonalModel:
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
-        exposures = None
-        if isinstance(records, pd.DataFrame):
-            frame, rows = self._rows(records)
-            x = self._encoded(frame)
-            exposures = self._exposures(records, rows)
-        else:
-            x = self._features(np.asarray(records))
-            rows = np.arange(len(x))
-        if x.dtype != np.uint8:
-            check_numbers(f"Silo {self.about.silo!r}: features", x)
+        x, rows = self._prepared(records)
+        is_table = isinstance(records, pd.DataFrame)
+        exposures = self._exposures(records, rows) if is_table else None
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
@@ -144,6 +139,17 @@ class PersonalModel:
         target = self.about.preparation.target
         values = self.model.deciding.predicted(outputs, target, exposures)
         return Predictions(rows, outputs, values, self._probabilities(outputs))
+
+    def features(self, records: pd.DataFrame | np.ndarray) -> np.ndarray:
+        """Records as the model itself takes them: encoded, scaled, in single precision.
+
+        As `predict` does, it leaves out rows with missing values where training did.
+        """
+        return self._prepared(records)[0]
+
+    def to_torch(self) -> Any:
+        """The model as a `torch.nn.Module` of plain layers, which takes `features`."""
+        return torch_module(self)
 
     def score(self, table: pd.DataFrame, predictions: Predictions | None = None) -> Score | None:
         """The metric of predictions, as in a run; None if no row has a target.
@@ -178,6 +184,18 @@ class PersonalModel:
             if metric.name == named and self.about.task in metric.tasks and metric.has_value(y):
                 return metric
         return metric_for(self.about.task)
+
+    def _prepared(self, records: pd.DataFrame | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Features, and the rows of the records that they are of."""
+        if isinstance(records, pd.DataFrame):
+            frame, rows = self._rows(records)
+            x = self._encoded(frame)
+        else:
+            x = self._features(np.asarray(records))
+            rows = np.arange(len(x))
+        if x.dtype != np.uint8:
+            check_numbers(f"Silo {self.about.silo!r}: features", x)
+        return x, rows
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
         """The columns that the model needs, and the rows in which none of them is missing."""
@@ -294,7 +312,7 @@ def load_model(
             f"{file} is not the model of its card (another sha256): it is damaged, or it was "
             "exchanged; get both again."
         )
-    model = _model(card, custom_model)
+    model = model_of_card(card, custom_model)
     like = jax.eval_shape(model.init, jax.random.key(0))
     leaves = jax.tree_util.tree_leaves_with_path(like)
     arrays = read_arrays(file, content, {array_name(path): leaf for path, leaf in leaves})
@@ -302,18 +320,31 @@ def load_model(
     return PersonalModel(card, model, params)
 
 
-def _model(card: Card, custom: Model | None) -> Model:
+def model_of_card(card: Card, custom: Model | None) -> Model:
+    """The model that a card names; `custom` where it is one of the user's own."""
     if card.built_in:
-        model = get_model(card.name, card.task, card.input_shape, card.num_classes)
+        model = _built_in(card.name, card.task, card.input_shape, card.num_classes, card.pixels)
     elif custom is None:
         raise SilodpError(
             f"{card.path}: the model {card.name!r} is a custom one: load it in Python, with "
             "silodp.load_model(..., custom_model=...)."
         )
     else:
-        model = custom
-    model = model._replace(threshold=card.threshold)
-    return model if card.pixels is None else on_pixels(model, *card.pixels)
+        model = custom if card.pixels is None else on_pixels(custom, *card.pixels)
+    return model._replace(threshold=card.threshold)
+
+
+@lru_cache(maxsize=16)
+def _built_in(
+    name: str,
+    task: TaskName,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    pixels: tuple[float, float] | None,
+) -> Model:
+    """The same functions for silos alike, so that they are compiled once for all."""
+    model = get_model(name, task, input_shape, num_classes)
+    return model if pixels is None else on_pixels(model, *pixels)
 
 
 def unused_columns(model: PersonalModel, columns: Sequence[str]) -> list[str]:
