@@ -25,6 +25,7 @@ from silodp.data.tables.files import in_order
 from silodp.data.tables.schema import level_text
 from silodp.data.tables.table import split_and_scale, table_of_frames
 from silodp.data.tasks import get_task, task_of_classes
+from silodp.data.tasks.regression import TASK as REGRESSION
 from silodp.results.result import Result
 from silodp.runs.run import run
 
@@ -254,7 +255,7 @@ class SiloRegressor(RegressorMixin, _SiloEstimator):
                 f"y is {y[0]:g} in all rows (n_samples = {len(y)}): there is nothing to learn; "
                 "give other rows, or declare target_range."
             )
-        return self._trained(X, y, groups, "regression", target_range=self.target_range)
+        return self._trained(X, y, groups, REGRESSION.name, target_range=self.target_range)
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """Numbers in the target's own units, each by the model of the row's silo."""
