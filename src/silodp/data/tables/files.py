@@ -178,6 +178,7 @@ def silos_of_frame(table: Any, silo_column: str, without_silo: bool, problems: P
     frame = table.set_axis(checked_names(FRAME, [str(name) for name in table.columns]), axis=1)
     if frame.empty:
         raise SilodpError(f"{FRAME} has no rows or no columns: give it records.")
+    check_column(FRAME, frame, silo_column, "silo")
     return split_by_silo(FRAME, frame, silo_column, without_silo, problems)
 
 
