@@ -77,7 +77,6 @@ def changed(column, value):
         (changed("first", "many"), BUDGET, "'first'"),
         (changed("first", None), BUDGET, "'first'"),
         (table(0).head(0), BUDGET, "row"),
-        (table(0).head(9), BUDGET, "fewer than the batch size"),
         (table(0), ("--epsilon", "0", "--delta", "1e-3"), "epsilon is 0"),
         (table(0), ("--epsilon", "-1", "--delta", "1e-3"), "epsilon is -1"),
         (table(0), ("--epsilon", "3", "--delta", "0.5"), "delta is 0.5"),

@@ -412,6 +412,8 @@ def test_hostile_names_in_runs(told, hostile, tmp_path, what):
 
 def test_hostile_names_in_errors(told, hostile):
     text = told(
-        "run", "--data", hostile / "table.csv", "--epsilon", "3", "--batch-size", "999", code=2
+        *("run", "--data", hostile / "table.csv", "--epsilon", "3", "--batch-size", "999"),
+        *("--small-silos", "refuse"),
+        code=2,
     ).stderr
     assert len(text.splitlines()) == 1

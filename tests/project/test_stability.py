@@ -39,14 +39,14 @@ def write_result(folder, **changed):
 
 
 def test_a_result_says_its_format_and_one_without_is_read(tmp_path):
-    assert made_up().as_json()["format"] == 1
+    assert made_up().as_json()["format"] == 2
     write_result(tmp_path, format="absent")
     assert read_result(tmp_path).test == made_up().test
     write_result(tmp_path)
     assert read_result(tmp_path).test == made_up().test
 
 
-@pytest.mark.parametrize("number", [2, 0, "1", None])
+@pytest.mark.parametrize("number", [3, 0, "1", None])
 def test_a_result_of_another_format_is_refused(tmp_path, number):
     write_result(tmp_path, format=number)
     with pytest.raises(SilodpError, match=r"has format .*: use a newer silodp\."):

@@ -194,12 +194,12 @@ def test_a_source_is_asked_what_the_request_says():
     seen = []
 
     class Source:
-        defaults = None
+        defaults, said = None, ()
 
         def load(self, seed, options):
             seen.append(options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("silodp.runs.prepare.datasets.resolve", lambda name, options: Source())
+        patch.setattr("silodp.runs.prepare.datasets.resolve", lambda *_: Source())
         load(request, None, silodp.base.progress.Reporter())
     assert seen == [DataOptions(silos=2, ignore=["a", "b"])]

@@ -15,7 +15,7 @@ from silodp.sites.site_setup import site_models
 
 
 def test_what_was_agreed_on_before_there_was_a_choice_keeps_its_digest():
-    agreed = proposal(method="mrmtl")
+    agreed = proposal(method="mrmtl", small_silos="refuse")  # which was the default
     assert "metric" not in agreed.training
     assert agreed.digest == "631b7270822b13b78338549b6700f69f0beca73dbac7143aec04f9ffd345874b"
 

@@ -20,6 +20,7 @@ from dp_accounting import get_sigma_gaussian
 
 from silodp.data.federation import Federation
 from silodp.data.tasks import Task
+from silodp.engines.layout import pad_rows
 from silodp.models.metrics import MeanMetric, Metric, wilson
 from silodp.models.model import Model
 from silodp.privacy.accounting.steps import moved_by
@@ -228,9 +229,9 @@ def _outputs(
     for s, federation in enumerate(federations):
         counts = federation.test_counts
         if model.linear:
-            features = np.asarray(
-                prepare(np.concatenate([silo.test.x for silo in federation.silos])), np.float64
-            )
+            together = np.concatenate([silo.test.x for silo in federation.silos])
+            rows = max(1, len(together))  # a program has no place for none
+            features = np.asarray(prepare(pad_rows(together, rows)), np.float64)[: len(together)]
             weights = np.asarray(models, np.float64)[s]
             parts = np.split(features, np.cumsum(counts)[:-1])
             found.append([part @ own for part, own in zip(parts, weights, strict=True)])

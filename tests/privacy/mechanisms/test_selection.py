@@ -51,7 +51,14 @@ def chosen(errors, epsilon, mechanism="exponential", relation="replace-one", n=1
 
     def once(words):
         return select_privately(
-            model, mechanism, 1.0, silo_of(x, y, model), sharp, words, candidates, release
+            model,
+            mechanism,
+            1.0,
+            silo_of(x, y, model),
+            sharp,
+            words,
+            jnp.asarray(candidates),
+            release,
         )
 
     return np.bincount(np.asarray(jax.jit(jax.vmap(once))(keys)), minlength=len(errors)) / TRIALS

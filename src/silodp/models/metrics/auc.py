@@ -59,7 +59,7 @@ def summed(weight: Any) -> Any:
     """Sums of the first 0, 1, 2... weights: [..., n + 1]."""
     xp = namespace(weight)
     sums = xp.cumsum(weight, axis=-1)
-    return xp.concatenate([xp.zeros_like(sums[..., :1]), sums], axis=-1)
+    return xp.concatenate([xp.zeros((*sums.shape[:-1], 1), sums.dtype), sums], axis=-1)
 
 
 METRIC = AreaUnderCurve()
