@@ -23,7 +23,13 @@ def check_equal(model, records):
 
 @pytest.mark.parametrize(
     ("target", "options"),
-    [("score", {}), ("ill", {}), ("ill", {"model": "svm"}), ("grade", {})],
+    [
+        ("score", {}),
+        ("ill", {}),
+        ("ill", {"model": "svm"}),
+        ("grade", {}),
+        ("grade", {"task": "ordinal", "declared": {"classes": ["0", "1", "2"]}}),
+    ],
 )
 def test_tables(tmp_path, target, options):
     frame = patients()
