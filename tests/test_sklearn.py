@@ -1,5 +1,7 @@
 """The estimators are scikit-learn's kind, with a model and a privacy statement for each silo."""
 
+import doctest
+import inspect
 import pickle
 import subprocess
 import sys
@@ -139,6 +141,15 @@ def test_other_options_are_taken_and_single_silos_have_no_name(rows):
     assert model.result_.options["sampling"] == "shuffle"
     assert model.silos_ == ("all",)
     assert model.predict(x).shape == (90,)
+
+
+@pytest.mark.parametrize("estimator", [SiloRegressor, SiloClassifier])
+def test_the_example_of_an_estimator_runs(estimator):
+    text = inspect.getdoc(estimator) or ""
+    names = {estimator.__name__: estimator}
+    example = doctest.DocTestParser().get_doctest(text, names, estimator.__name__, None, None)
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_without_scikit_learn_it_says_what_to_install():
