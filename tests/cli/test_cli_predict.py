@@ -130,7 +130,6 @@ def test_nothing_in_a_name_commands_the_terminal_or_a_spreadsheet(cli, tmp_path)
     ("change", "words"),
     [
         (lambda f: f.drop(columns="dose"), "no column 'dose'"),
-        (lambda f: f.assign(dose=f["dose"].where(f.index != 3)), "values are missing"),
         (lambda f: f.assign(dose="much"), "'much', which is not a number"),
         (lambda f: f.assign(**{WARD: "z"}), "'z', which is not among its levels"),
         (lambda f: f.assign(smoker="perhaps"), "'perhaps', which is not among its levels"),

@@ -128,7 +128,7 @@ def _as_trained(score, options):
     return np.clip(score, *options.get("declared", {}).get("range", (-np.inf, np.inf)))
 
 
-def test_rows_with_missing_values_are_left_out_as_in_training(tmp_path):
+def test_every_row_is_answered_and_those_left_out_of_training_are_not_scored(tmp_path):
     frame = patients(rows=63)  # of which 60 are whole, as many as in other tests
     frame.loc[[3, 70], AGE] = np.nan
     frame.loc[[5, 90], WARD] = None
@@ -137,12 +137,14 @@ def test_rows_with_missing_values_are_left_out_as_in_training(tmp_path):
     whole = frame.dropna(subset=[AGE, WARD, "score"])
     model, _ = same_as_the_run(result, tmp_path, whole)
     said = model.predict(frame)
-    assert sorted(set(range(len(frame))) - set(said.rows)) == [3, 5, 70, 90]
+    assert len(said.values) == len(frame)
+    assert np.flatnonzero(~said.whole).tolist() == [3, 5, 70, 90]
+    assert np.isfinite(said.values).all()
     # A row without a target gets its prediction, but has no part in the score.
     assert model.score(frame).records == len(whole)
     assert model.score(frame).value == pytest.approx(model.score(whole).value)
-    with pytest.raises(silodp.SilodpError, match="no row without missing values"):
-        model.predict(frame.loc[[3, 5]])
+    alone = model.predict(frame.loc[[3, 5]])  # no row is answered by what others hold
+    assert alone.values == pytest.approx([said.values[3], said.values[5]])
     nothing_known = frame.assign(score=np.nan)
     assert model.score(nothing_known) is None
     assert model.score(frame.drop(columns="score")) is None
@@ -165,12 +167,26 @@ def test_odd_values_count_as_in_training(tmp_path):
     assert {AGE, WARD} <= model.text_columns
 
 
-def test_missing_values_are_refused_where_training_would_have(home):
-    frame = patients()
+def test_a_missing_value_says_nothing(home):
+    """Whatever is refused in training: a number is the mean one, a category none of the levels."""
+    model, frame = silodp.load_model(handed(home, "north")), patients()
+    odd = frame.astype({WARD: object})
+    odd.loc[4, AGE], odd.loc[6, WARD], odd.loc[8, "dose"] = np.nan, None, np.nan
+    said, usual = model.predict(odd), model.predict(frame)
+    others = np.setdiff1d(np.arange(len(frame)), [4, 6, 8])
+    assert [said.values[row] for row in others] == [usual.values[row] for row in others]
+    assert np.flatnonzero(~said.whole).tolist() == [4, 6, 8]
+    # The mean of the silo's own training records, which the card names.
+    preparation = model.about.preparation
+    means = dict(zip(np.flatnonzero(preparation.encoder.is_number), preparation.scaling.first,
+                     strict=True))  # fmt: skip
+    place = preparation.encoder.feature_names.index(AGE)
+    mended = frame.assign(**{AGE: frame[AGE].where(frame.index != 4, means[place])})
+    assert said.values[4] == pytest.approx(model.predict(mended).values[4], rel=1e-5)
+
+
+def test_values_that_mean_nothing_are_refused_as_in_training(home):
     model = silodp.load_model(handed(home, "north"))
-    frame.loc[4, AGE] = np.nan
-    with pytest.raises(silodp.SilodpError, match=r"values are missing in the table \(1, .*row 5"):
-        model.predict(frame)
     with pytest.raises(silodp.SilodpError, match="'z', which is not among its levels"):
         model.predict(patients().assign(**{WARD: "z"}))
     with pytest.raises(silodp.SilodpError, match="holds 'old', which is not a number"):

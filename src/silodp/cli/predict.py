@@ -81,9 +81,9 @@ def predict(
         typer.echo(content, nl=False)
     unused = unused_columns(loaded, list(frame.columns))
     if as_json:
-        print_json(_as_json(loaded, predictions, score, len(frame), unused))
+        print_json(_as_json(loaded, predictions, score, unused))
         return
-    _say(loaded, predictions, score, len(frame), unused, out)
+    _say(loaded, predictions, score, unused, out)
 
 
 def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
@@ -101,8 +101,7 @@ def _csv(
 ) -> str:
     """CSV text of predictions; rows are counted from 1, below the header of the table.
 
-    With the table as it is `stored`, its rows with the predictions beside them; rows that were left
-    out have none.
+    With the table as it is `stored`, its rows with the predictions beside them.
     """
     from silodp.base.text import in_cell, shown
     from silodp.data.tasks import get_task
@@ -115,27 +114,26 @@ def _csv(
         header += [shown(f"probability of {name}", None) for name in names]
     elif classes:
         header.append("margin")
-    rows = {}
-    for place, (row, value) in enumerate(zip(predictions.rows, predictions.values, strict=True)):
+    rows = []
+    for row, value in enumerate(predictions.values):
         cell = in_cell(value or "") if value is None or isinstance(value, str) else f"{value:.9g}"
         more: Any = ()
         if predictions.probabilities is not None:
-            more = predictions.probabilities[place]
+            more = predictions.probabilities[row]
         elif classes:
-            more = (float(predictions.outputs[place]),)
-        rows[int(row)] = [cell, *(f"{number:.9g}" for number in more)]
+            more = (float(predictions.outputs[row]),)
+        rows.append([cell, *(f"{number:.9g}" for number in more)])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if stored is None:
         writer.writerow(["row", *header])
-        writer.writerows([row + 1, *cells] for row, cells in rows.items())
+        writer.writerows([row, *cells] for row, cells in enumerate(rows, start=1))
         return text.getvalue()
     # A column of the table may have such a name already.
     new = [name if name not in stored.columns else f"{name} (predicted)" for name in header]
     writer.writerow([*stored.columns, *new])
-    nothing = [""] * len(header)
-    for row, cells in enumerate(stored.fillna("").itertuples(index=False, name=None)):
-        writer.writerow([*cells, *rows.get(row, nothing)])
+    for own, cells in zip(stored.fillna("").itertuples(index=False, name=None), rows, strict=True):
+        writer.writerow([*own, *cells])
     return text.getvalue()
 
 
@@ -143,7 +141,6 @@ def _as_json(
     model: "PersonalModel",
     predictions: "Predictions",
     score: "Score | None",
-    rows: int,
     unused: list[str],
 ) -> dict[str, Any]:
     classes, target = model.about.preparation.target.classes, model.about.preparation.target
@@ -152,11 +149,11 @@ def _as_json(
         "silo": model.about.silo,
         "target": target.name,
         "classes": list(classes),
-        "rows": [int(row) + 1 for row in predictions.rows],
+        "rows": list(range(1, len(predictions.values) + 1)),
         "predictions": predictions.values,
         "probabilities": None if probabilities is None else probabilities.tolist(),
         "outputs": predictions.outputs.tolist(),
-        "rows_left_out": rows - len(predictions.rows),
+        "rows_with_missing_values": int((~predictions.whole).sum()),
         "columns_not_used": unused,
         "test": None
         if score is None
@@ -173,7 +170,6 @@ def _say(
     model: "PersonalModel",
     predictions: "Predictions",
     score: "Score | None",
-    rows: int,
     unused: list[str],
     out: Path | None,
 ) -> None:
@@ -181,11 +177,14 @@ def _say(
     console, target = notes(soft_wrap=True), model.about.preparation.target.name
     written = "" if out is None else f" written to {safe(str(out))}"
     console.print(
-        f"{len(predictions.rows)} predictions of {safe(repr(target))} by the model of silo "
+        f"{len(predictions.values)} predictions of {safe(repr(target))} by the model of silo "
         f"{safe(repr(model.about.silo))}{written}"
     )
-    if left_out := rows - len(predictions.rows):
-        console.print(f"[yellow]Note:[/] {left_out} rows with missing values are left out.")
+    if lacking := int((~predictions.whole).sum()):
+        console.print(
+            f"[yellow]Note:[/] {lacking} rows lack values for which training had no rule: there, "
+            "numbers count as the middle, and categories as none of the levels."
+        )
     if model.about.threshold:
         from scipy.special import expit
 
@@ -195,6 +194,6 @@ def _say(
         shown = ", ".join(map(repr, unused[:5])) + (" and others" if len(unused) > 5 else "")
         console.print(f"[yellow]Note:[/] columns that the model does not use: {safe(shown)}.")
     if score is not None:
-        of = "" if score.records == len(predictions.rows) else f" of {len(predictions.rows)}"
+        of = "" if score.records == len(predictions.values) else f" of {len(predictions.values)}"
         own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
         console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")

@@ -99,10 +99,16 @@ class Preparation:
         return self.noisy.apply(x).astype(np.float32)
 
     def features(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
-        """All of it: rows without missing values as the model takes them."""
+        """All of it: rows as the model takes them.
+
+        A missing value that no rule is for says nothing: once scaled, 0 is the middle of numbers,
+        and no level of a category.
+        """
+        lacking = self.encoder.lacks(frame)
+        x = self.scaled(self.encoder.encode_present(silo, frame, lacking))
+        x[lacking[:, self.encoder.column_of_feature]] = 0.0
         # Single precision in between, as in `Federation`.
-        x = self.scaled(self.encoder.encode(silo, frame)).astype(np.float32)
-        return self.finished(x)
+        return self.finished(x.astype(np.float32))
 
 
 def prepared_silo(name: str, train: Records, test: Records, preparation: Preparation) -> Silo:

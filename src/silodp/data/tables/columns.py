@@ -180,6 +180,21 @@ class Encoder:
         """[rows, columns]: which values are missing, and no rule says what they count as."""
         return np.stack([c.lacks(values_of(frame, c.name)) for c in self.columns], axis=1)
 
+    @property
+    def column_of_feature(self) -> np.ndarray:
+        """Of each encoded feature, the number of its column."""
+        return np.repeat(np.arange(len(self.columns)), [len(c.feature_names) for c in self.columns])
+
+    def encode_present(self, silo: str, frame: pd.DataFrame, lacking: np.ndarray) -> np.ndarray:
+        """[rows, features], 0 where a value is lacking [rows, columns]."""
+        parts = []
+        for column, missing in zip(self.columns, lacking.T, strict=True):
+            part = np.zeros((len(frame), len(column.feature_names)))
+            if not missing.all():
+                part[~missing] = column.encode(silo, values_of(frame, column.name).loc[~missing])
+            parts.append(part)
+        return np.concatenate(parts, axis=1)
+
     def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
         """[rows, features] of a table that has these columns and lacks no value."""
         parts = [column.encode(silo, values_of(frame, column.name)) for column in self.columns]

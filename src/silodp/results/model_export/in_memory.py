@@ -69,6 +69,6 @@ def predicted(result: "Result", frame: pd.DataFrame, silo: str | None) -> pd.Ser
     for name in dict.fromkeys(owners):
         rows = np.flatnonzero(owners == name)
         said = personal_model(result, name).predict(frame.iloc[rows])
-        for row, value in zip(rows[said.rows], said.values, strict=True):
+        for row, value in zip(rows, said.values, strict=True):
             values[row] = value
     return pd.Series(values, index=frame.index, name=result.options.get("target")).infer_objects()

@@ -38,8 +38,8 @@ class Predictions(NamedTuple):
     """Predictions of a model.
 
     Attributes:
-      rows: the rows of the table that they are about, from 0: rows with missing values may be left
-        out.
+      whole: which rows lack no value that the model needs. A value for which training had no rule
+        says nothing: a number is the middle one, a category none of the levels.
       outputs: the model's outputs, [rows] or [rows, classes].
       values: numbers in the target's own units, or the name of each record's class; None where two
         classes are exactly as likely, which a run counts as wrong. Counts are those expected at the
@@ -49,7 +49,7 @@ class Predictions(NamedTuple):
         outputs do not give any.
     """
 
-    rows: np.ndarray
+    whole: np.ndarray
     outputs: np.ndarray
     values: list[float] | list[str | None]
     probabilities: np.ndarray | None
@@ -127,9 +127,8 @@ class PersonalModel:
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
-        x, rows = self._prepared(records)
-        is_table = isinstance(records, pd.DataFrame)
-        exposures = self._exposures(records, rows) if is_table else None
+        x, whole = self._prepared(records)
+        exposures = self._exposures(records) if isinstance(records, pd.DataFrame) else None
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
@@ -138,13 +137,10 @@ class PersonalModel:
             )
         target = self.about.preparation.target
         values = self.model.deciding.predicted(outputs, target, exposures)
-        return Predictions(rows, outputs, values, self._probabilities(outputs))
+        return Predictions(whole, outputs, values, self._probabilities(outputs))
 
     def features(self, records: pd.DataFrame | np.ndarray) -> np.ndarray:
-        """Records as the model itself takes them: encoded, scaled, in single precision.
-
-        As `predict` does, it leaves out rows with missing values where training did.
-        """
+        """Records as the model itself takes them: encoded, scaled, in single precision."""
         return self._prepared(records)[0]
 
     def to_torch(self) -> Any:
@@ -162,8 +158,9 @@ class PersonalModel:
         target = self.about.preparation.target
         if not set(target.columns) <= set(table.columns):
             return None
-        frame = table.iloc[predictions.rows].loc[:, list(target.columns)]
-        known = np.flatnonzero(frame.notna().all(axis=1).to_numpy())
+        frame = table.loc[:, list(target.columns)]
+        # Of rows that lack something, no run would have worked out a metric.
+        known = np.flatnonzero(frame.notna().all(axis=1).to_numpy() & predictions.whole)
         if not len(known):
             return None
         y = target.encode(self.about.silo, frame.iloc[known])
@@ -186,19 +183,20 @@ class PersonalModel:
         return metric_for(self.about.task)
 
     def _prepared(self, records: pd.DataFrame | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Features, and the rows of the records that they are of."""
+        """Features, and which records lack no value."""
         if isinstance(records, pd.DataFrame):
-            frame, rows = self._rows(records)
+            frame = self._own_columns(records)
             x = self._encoded(frame)
+            whole = np.all(~self.about.preparation.encoder.lacks(frame), axis=1)
         else:
             x = self._features(np.asarray(records))
-            rows = np.arange(len(x))
+            whole = np.ones(len(x), bool)
         if x.dtype != np.uint8:
             check_numbers(f"Silo {self.about.silo!r}: features", x)
-        return x, rows
+        return x, whole
 
-    def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """The columns that the model needs, and the rows in which none of them is missing."""
+    def _own_columns(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The columns that the model needs."""
         where = f"Silo {self.about.silo!r}"
         if not self.columns:
             raise SilodpError(
@@ -217,34 +215,20 @@ class PersonalModel:
                     f"{where}: the table has no column {column!r}, which its model needs: give the "
                     f"column that name{nearest}."
                 )
-        frame = table.loc[:, list(self.columns)]
-        encoder = self.about.preparation.encoder
-        lacking = encoder.lacks(frame)
-        missing = lacking & ~np.array([column.drops for column in encoder.columns])
-        if missing.any() and not self.about.preparation.drop_missing:
-            column = self.columns[int(np.flatnonzero(missing.any(axis=0))[0])]
-            row = int(np.flatnonzero(missing.any(axis=1))[0])
-            raise SilodpError(
-                f"{where}: values are missing in the table ({int(missing.sum())}, the first in "
-                f"column {column!r}, row {row + 1}), and its model was trained on whole rows: fill "
-                "them, or leave those rows out."
-            )
-        rows = np.flatnonzero(~lacking.any(axis=1))
-        if not len(rows):
-            raise SilodpError(f"{where}: the table has no row without missing values: give some.")
-        return frame.iloc[rows], rows
+        return table.loc[:, list(self.columns)]
 
-    def _exposures(self, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray | None:
-        """The exposures of these rows, if the model has them and the table says any."""
+    def _exposures(self, table: pd.DataFrame) -> np.ndarray | None:
+        """The exposures of the rows, if the model has them and the table says any."""
         beside, names = self.about.preparation.target.beside, [str(n).strip() for n in table]
         if beside.exposure_column not in names:
             return None
-        values = table.iloc[rows, names.index(beside.exposure_column)]
+        values = table.iloc[:, names.index(beside.exposure_column)]
         if (missing := values.isna().to_numpy()).any():
+            row = int(np.flatnonzero(missing)[0]) + 1
             raise SilodpError(
                 f"Silo {self.about.silo!r}: the exposure {beside.exposure_column!r} is missing in "
-                f"row {rows[missing][0] + 1}: fill it, or leave the column out, and predictions "
-                "are for an exposure of 1."
+                f"row {row}: fill it, or leave the column out, and predictions are for an exposure "
+                "of 1."
             )
         exposures = numbers(self.about.silo, beside.exposure_column or "", values)
         if not (exposures > 0).all():
