@@ -20,6 +20,7 @@ import pandas as pd
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.config.data_options import DataOptions
+from silodp.config.options import OPTIONS
 from silodp.data.federation import Federation
 from silodp.data.tables.files import in_order
 from silodp.data.tables.schema import level_text
@@ -96,12 +97,11 @@ class _SiloEstimator(BaseEstimator):
         return self
 
     def _run(self, federation: Federation) -> Result:
-        named = ("epsilon", "delta", "policies", "method", "model", "lam", "rounds")
-        given = {name: getattr(self, name) for name in (*named, "batch_size", "lr", "clip")}
-        given |= {"ledger": self.ledger}
+        own_parameters = self.get_params(deep=False)
+        given = {name: value for name, value in own_parameters.items() if name in OPTIONS}
         own = dict(self.options or {})
         for name in own:
-            if name in self.get_params(deep=False):
+            if name in own_parameters:
                 raise SilodpError(f"options: {name} is a parameter of its own: give it as that.")
         if self.epsilon is None and self.policies is None:
             raise SilodpError(
