@@ -14,6 +14,7 @@ from silodp.config.options import RunRequest
 from silodp.data.problems import Problems
 from silodp.data.registry import DataOptions, resolve
 from silodp.data.tables.files import FileForm, read_table
+from silodp.data.tables.propose import proposed_schema
 from silodp.data.tables.schema import read_schema
 from silodp.results.model_export.onnx_file import onnx_content
 from silodp.runs.prepare import check_all
@@ -429,6 +430,65 @@ def test_what_a_person_replaced_is_covered(exported, tmp_path):
     expected = visits.map({"0": 0, "1": 1, "2": 2, "3+": 3}).fillna(1)
     found = np.sort((rows[:, names.index("visits")] + 1) / 2 * 5)
     np.testing.assert_allclose(found, np.sort(expected), atol=1e-5)
+
+
+def schema_of_table(frame, tmp_path, target="score", **options):
+    """What is proposed for a table of three silos with this target, as text and as TOML."""
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    text = proposed_schema(
+        tmp_path / "t.csv", DataOptions(silo_column="site", target=target, **options)
+    )
+    return text, tomllib.loads(text)
+
+
+def test_names_that_begin_with_a_number_are_no_numbers(tmp_path):
+    frame = people(120).assign(
+        kind=["1Fam", "2fmCon", "1Fam", "Duplex"] * 30,
+        volume=["<1l", "1-1.5l", "1.5-2l", ">2l"] * 30,
+    )
+    _, schema = schema_of_table(frame, tmp_path)
+    assert schema["levels"]["kind"] == ["1Fam", "2fmCon", "Duplex", "other"]
+    assert schema["words"] == {"volume": {"1-1.5l": 1.25, "1.5-2l": 1.75, "<1l": 1, ">2l": 2}}
+
+
+def test_columns_that_name_persons_are_no_features(tmp_path):
+    """Several rows each: who protects rows protects none of them."""
+    rng = np.random.default_rng(0)
+    frame = people(120).assign(patient_id=rng.integers(1, 60, 120), visit_no=[1, 2, 3] * 40)
+    text, schema = schema_of_table(frame, tmp_path)
+    assert schema["ignore"] == ["patient_id"]
+    assert "--subject-column" in text
+    assert "patient_id" not in schema["from_records"]
+    assert "visit_no" in schema["bounds"]
+
+
+def test_bounds_pulled_out_by_a_slip_are_pointed_at(tmp_path):
+    frame = people(300).assign(hours=np.linspace(1, 9, 300))
+    assert "narrower bounds" not in schema_of_table(frame, tmp_path)[0]
+    text, _ = schema_of_table(put(frame, 7, "hours", 61370.2), tmp_path)
+    (line,) = [line for line in text.splitlines() if line.startswith("hours")]
+    assert "98 % of values are from 1.0" in line
+    assert "narrower bounds would tell more" in line
+
+
+def test_a_proposal_is_for_the_task_that_was_asked_for(tmp_path):
+    """Few whole numbers are classes, unless an option says what they are."""
+    frame = people(60).assign(falls=[0, 1, 2, 3] * 15, died=[0, 1, 1] * 20)
+    found = {
+        task: schema_of_table(frame, tmp_path, "falls", task=task)[1]["target"]
+        for task in (None, "count", "regression", "ordinal")
+    }
+    classes = {"classes": ["0", "1", "2", "3"]}
+    assert found[None] == found["ordinal"] == classes
+    assert found["count"] == found["regression"] == {"range": [0, 3]}
+    days = frame.assign(falls=np.arange(60) * 7 + 1)
+    _, schema = schema_of_table(days, tmp_path, "falls", task="hazard")
+    assert schema["target"]["event_column"] == "died"
+    assert schema["target"]["cut_points"] == sorted(schema["target"]["cut_points"])
+    assert "died" not in schema["levels"]
+    text, _ = schema_of_table(days, tmp_path, "falls")
+    assert "--task count" in text
+    assert "--task hazard" in text
 
 
 def test_a_schema_is_not_written_over(cli, sentence, exported, tmp_path):

@@ -8,7 +8,7 @@ from page_reader import page_of
 from report_runs import made_up, with_no_skill, write_runs
 
 import silodp
-from silodp.report.verdict import verdict
+from silodp.report.verdict import listed, verdict
 
 NAMED = {"options": {"data": "x", "method": "ebmtl", "epsilon": 3.0}}
 
@@ -87,17 +87,25 @@ def test_a_difference_of_zero_is_no_gain():
 def test_silos_left_behind_are_named():
     own, alone = with_no_skill(made_up("mrmtl"), 2.0), made_up("local", scale=1.2)
     behind = own.per_silo[3] | {"per_seed": [10 * v for v in own.per_silo[3]["per_seed"]]}
-    own = replace(own, per_silo=[*own.per_silo[:3], behind, *own.per_silo[4:]])
+    enough = own.per_silo[4] | {"test_records": 30}
+    own = replace(own, per_silo=[*own.per_silo[:3], behind, enough, *own.per_silo[5:]])
     entry = own.metrics[0]
     worse = entry["per_silo"][4] | {"mean": 0.5, "interval": [0.4, 0.6], "no_skill": 0.3}
     chance = entry["per_silo"][5] | {"mean": 0.35, "interval": [0.2, 0.6], "no_skill": 0.3}
-    entry = entry | {"per_silo": [*entry["per_silo"][:4], worse, chance]}
+    few = entry["per_silo"][2] | {"mean": 0.5, "interval": [0.4, 0.6], "no_skill": 0.3}
+    entry = entry | {"per_silo": [*entry["per_silo"][:2], few, entry["per_silo"][3], worse, chance]}
     own = replace(own, metrics=[entry])
     assert verdict(own, [alone]).left_behind == [
         "Clearly worse with MR-MTL than alone: hospital 3.",
         "Clearly worse with MR-MTL than the constant prediction: hospital 4.",
-        "Worse with MR-MTL than the constant prediction, which may be chance: hospital 5.",
+        "Worse with MR-MTL than the constant prediction, which may be chance: hospital 2, "
+        "hospital 5.",
     ]
+
+
+def test_silos_whose_names_are_numbers_are_not_taken_for_counts():
+    assert listed(["2", "17", "north"]) == "'2', '17', north"
+    assert listed([f"s{n}" for n in range(8)]) == "s0, s1, s2, s3, s4, s5 and 2 more (8 silos)"
 
 
 def test_errors_are_told_in_the_targets_own_unit(tmp_path):
@@ -109,6 +117,14 @@ def test_errors_are_told_in_the_targets_own_unit(tmp_path):
     assert said == (
         'In the unit of "los" itself, EB-MTL has MAE 3.1 (the constant prediction: 6.21).'
     )
+
+
+def test_amounts_are_told_as_people_write_them():
+    own = with_no_skill(made_up("ebmtl"), 2.0)
+    mae = own.metrics[0] | {"metric": "mae"}
+    problem = (own.problem or {}) | {"target": "price", "unit": 800_000.0}
+    (said,) = verdict(replace(own, metrics=[*own.metrics, mae], problem=problem)).more
+    assert "has MAE 82,700 (the constant prediction: 165,000)" in said
 
 
 def test_budgets_calibrated_to_one_number_are_one(tmp_path):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+_MOST, _SHOWN = 40, 10  # names that are all told; of more, so many
+
 
 class SilodpError(ValueError):
     """An error in the user's input: one sentence that names place, field and remedy.
@@ -34,6 +36,8 @@ def by_closeness(name: str, names: Iterable[str]) -> list[str]:
 def one_of(name: str, names: Iterable[str]) -> str:
     """The names for an error message, the one most like `name` first: "'a', 'b' or 'c'"."""
     quoted = [repr(other) for other in by_closeness(name, names)]
+    if len(quoted) > _MOST:
+        return f"{', '.join(quoted[:_SHOWN])} or one of {len(quoted) - _SHOWN} more"
     if len(quoted) < 2:
         return "".join(quoted)
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"

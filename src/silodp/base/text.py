@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 _LONGEST = 40
+MOST_NAMED = 6
 _LONGEST_FILE = 80
 # Names that Windows keeps to itself, whatever their ending.
 _RESERVED = frozenset(
@@ -79,6 +80,23 @@ def percent(share: float) -> str:
     """The share in percent: whole, or with one decimal below ten."""
     value = 100 * share
     return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number of things, such as 1 silo, 1,000 silos."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def few_of(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - most
+    text = ", ".join(names[:most])
+    return f"{text} and {more:,} more" if more > 0 else text
+
+
+def silo_names(silos: Sequence[str]) -> str:
+    """The first few silos for a sentence; names that are numbers are no counts, and are quoted."""
+    return few_of([f"'{shown(s)}'" if s.isnumeric() else shown(s) for s in silos])
 
 
 def numbered(kind: str, number: int, count: int, least: int = 2) -> str:

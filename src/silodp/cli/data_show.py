@@ -89,6 +89,10 @@ def check(
     for sentence in said:
         answers(soft_wrap=True).print(f"Read: {safe(sentence)}")
     _print_federation(answers(), loaded.federations[0])
+    if loaded.federations[0].uncovered:
+        answers().print(
+            "So no ledger takes a run on it (--ledger); a run without one is an experiment."
+        )
 
 
 def _show_problems(problems: "Problems", said: tuple[str, ...], as_json: bool) -> None:

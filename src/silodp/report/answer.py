@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.base.text import shown
+from silodp.base.text import count, shown
 from silodp.figures.looks import Look, look_of
 from silodp.models.metrics import get_metric
 from silodp.privacy.plan import NOT_PRIVATE
 from silodp.report.gains import CHANCE, Gain, gains_by_silo, known_gains, overall
 from silodp.report.inputs import Run
-from silodp.report.numbers import budget, count, measured, one_budget, plus_minus, small
+from silodp.report.numbers import budget, measured, one_budget, plus_minus, small
 from silodp.report.verdict import is_clear
 from silodp.results.result import AT_SITES, Result
 from silodp.runs.baselines import BASELINES, NAMES

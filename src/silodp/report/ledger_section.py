@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import percent, shown
+from silodp.base.text import count, percent, shown
 from silodp.privacy.ledger.account import Account, Run, account_of
 from silodp.privacy.ledger.standing import standing
 from silodp.privacy.ledger.storage import Ledger, ledger_paths, read_path
 from silodp.privacy.ledger.words import about_in_words, in_words
 from silodp.report import meaning, tables
 from silodp.report.html import Html, joined, tag
-from silodp.report.numbers import budget, count, small
+from silodp.report.numbers import budget, small
 from silodp.report.privacy_part import lifetime_bars
 from silodp.report.tables import Cell, folded
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.progress_file import FORMAT, PROGRESS_FILE
-from silodp.base.text import shown
+from silodp.base.text import count, shown
 from silodp.figures.looks import BLUE, Look, look_of
 from silodp.report import charts, drawing, silo_charts
 from silodp.report.checks import AMOUNT, NUMBER, TEXT, fits
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import runs_below
-from silodp.report.numbers import budget, count, duration, small
+from silodp.report.numbers import budget, duration, small
 from silodp.report.tables import folded
 from silodp.results.result import RESULT_FILE
 

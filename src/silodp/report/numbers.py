@@ -43,6 +43,13 @@ def small(value: float) -> str:
     return f"{value:.3g}"
 
 
+def amount(value: float) -> str:
+    """A number of a unit, with three digits that count: 3.17 or 48,000."""
+    if not 1000 <= abs(value) < 1e12:
+        return f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in words, such as 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 10:
@@ -53,8 +60,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number of things, such as 1 silo, 1,000 silos."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

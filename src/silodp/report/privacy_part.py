@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from silodp.base.text import percent, shown
+from silodp.base.text import count, percent, shown
 from silodp.privacy.attacker import guessed_right
 from silodp.privacy.person_words import person_in_words
 from silodp.report import answer, meaning, silo_charts, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
-from silodp.report.numbers import budget, count, small
+from silodp.report.numbers import budget, small
 from silodp.report.tables import Cell, folded
 from silodp.results.result import Result
 from silodp.runs.baselines import seen_together

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.base.text import shown
+from silodp.base.text import count, shown
 from silodp.models.metrics import get_metric
 from silodp.report import answer, tables
 from silodp.report.answer import WHAT
@@ -16,7 +16,6 @@ from silodp.report.measured_part import measured_part
 from silodp.report.numbers import (
     MINUS,
     budget,
-    count,
     measured,
     one_budget,
 )

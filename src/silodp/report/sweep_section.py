@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from silodp.base.text import shown
+from silodp.base.text import count, shown
 from silodp.figures.looks import curve_name, in_order, look_of
 from silodp.models.metrics import get_metric
 from silodp.report import charts, tables
 from silodp.report.drawing import Line, Point, name_of
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run, SweepTable, data_of
-from silodp.report.numbers import budget, count, measured, one_budget, plus_minus
+from silodp.report.numbers import budget, measured, one_budget, plus_minus
 from silodp.report.tables import Cell, folded
 
 if TYPE_CHECKING:

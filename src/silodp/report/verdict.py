@@ -10,22 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from silodp.base.text import shown
+from silodp.base.text import MOST_NAMED, count, shown, silo_names
 from silodp.data.tasks import TASKS
 from silodp.figures.looks import look_of
 from silodp.models.metrics import METRICS, Metric, get_metric
 from silodp.report.drawing import name_of
 from silodp.report.gains import Gain, gain, gains_by_silo, overall
-from silodp.report.numbers import count, measured, plus_minus
+from silodp.report.numbers import amount, measured, plus_minus
 from silodp.results.result import Result
 from silodp.runs.baselines import NAMES
 
-FEWEST_RECORDS = 30  # test records, of all silos together: of fewer, nothing is clear
+FEWEST_RECORDS = 30  # test records: of fewer, nothing is clear
 # A gain below this over no skill is none that anybody could use, however clear it is: as a part of
 # the error, or in the metric's own unit.
 NEGLIGIBLE_PART, NEGLIGIBLE = 0.05, 0.01
 _ROUNDING = 1e-6  # differences below this are those of single precision
-_MOST_NAMED = 6
 ALONE = "local"
 
 
@@ -170,7 +169,12 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
             if None not in (silo["mean"], silo["no_skill"])
             and metric.loss_like(silo["mean"]) > metric.loss_like(silo["no_skill"])
         ]
-        clear = [silo["silo"] for silo in without if _clearly_without(silo, metric)]
+        enough = _with_records(result)
+        clear = [
+            silo["silo"]
+            for silo in without
+            if silo["silo"] in enough and _clearly_without(silo, metric)
+        ]
         maybe = [silo["silo"] for silo in without if silo["silo"] not in clear]
         words = f"orse with {name} than {no_skill_name(result)}"
         if clear:
@@ -178,6 +182,15 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
         if maybe:
             found.append(f"W{words}, which may be chance: {listed(maybe)}.")
     return found
+
+
+def _with_records(result: Result) -> set[str]:
+    """The silos with test records enough for something to be clear of them."""
+    return {
+        silo["silo"]
+        for silo in result.per_silo
+        if silo["test_records"] is None or silo["test_records"] >= FEWEST_RECORDS
+    }
 
 
 def _clearly_without(silo: Mapping[str, Any], metric: Metric) -> bool:
@@ -190,10 +203,8 @@ def _clearly_without(silo: Mapping[str, Any], metric: Metric) -> bool:
 
 def listed(silos: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    more = len(silos) - _MOST_NAMED
-    named = [shown(silo) for silo in silos[:_MOST_NAMED]]
-    text = ", ".join(named)
-    return f"{text} and {more:,} more ({len(silos):,} silos)" if more > 0 else text
+    text = silo_names(silos)
+    return f"{text} ({len(silos):,} silos)" if len(silos) > MOST_NAMED else text
 
 
 def _value(result: Result) -> str:
@@ -316,10 +327,10 @@ def in_own_unit(result: Result) -> str | None:
         value = entry["test"]["mean"]
         if metric is None or metric.power_of_unit != 1 or value is None:
             continue
-        text = f"{metric.short} {metric.in_own_unit(value, unit):.3g}"
+        text = f"{metric.short} {amount(metric.in_own_unit(value, unit))}"
         if (none := entry["no_skill"]) is not None and none["mean"] is not None:
             other = metric.in_own_unit(none["mean"], unit)
-            text += f" ({no_skill_name(result)}: {other:.3g})"
+            text += f" ({no_skill_name(result)}: {amount(other)})"
         parts.append(text)
     if not parts:
         return None

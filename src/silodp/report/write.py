@@ -6,12 +6,11 @@ from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.base.text import shown
+from silodp.base.text import count, shown
 from silodp.base.version import own_version
 from silodp.report.html import Html
 from silodp.report.inputs import Run, SweepTable, read_inputs
 from silodp.report.ledger_section import ledgers_section, read_ledgers, what_is_left
-from silodp.report.numbers import count
 from silodp.report.page import GENERATOR, Part, page
 from silodp.report.run_section import name_of_run, run_section
 from silodp.report.sweep_section import runs_section, sweep_section

@@ -56,7 +56,7 @@ def ledgers_of(prepared: Prepared) -> RunLedgers | None:
     names = prepared.federations[0].names
     for plan in spec.plans:
         if not plan.private or plan.unproven:
-            reason = plan.statement()["unproven"][0]
+            reason = plan.statement()["unproven"][0].removesuffix(".")
             raise SilodpError(
                 f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
                 f"({reason}): change it, or leave out --ledger."

@@ -18,8 +18,10 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
+from silodp.base.text import count
 from silodp.config.data_options import DataOptions
 from silodp.data.problems import Fault
+from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import days_of, is_missing, number_of, plain_number, text_of
 from silodp.data.tables.columns import MAX_LEVELS
 from silodp.data.tables.dialect import PLAIN, Dialect, thousands_of
@@ -34,7 +36,7 @@ from silodp.data.tables.files import (
     values_of,
 )
 from silodp.data.tables.schema import DROP, MISSING_WORD, DateForm, level_text, schema_of
-from silodp.data.tasks import get_task, inferred_task
+from silodp.data.tasks import Task, get_task, inferred_task
 
 _FORMATS = (
     *("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y"),
@@ -46,11 +48,17 @@ _TWO_MARKS = re.compile(
     r"\d+([-./ ])\w+\1\d+.*|\d{1,2}[A-Za-z]{3}\d{4}.*|[A-Z][a-z]+ \d+,? \d{4}.*"
 )
 _ABOUT_A_NUMBER = re.compile(r"[<>≤≥~=]{0,2}\s*([-+]?\d+(?:\.\d+)?)\s*(\+|%|[a-zA-Zµ/]{1,6})?")
-_BETWEEN = re.compile(r"[\[(]?(\d+(?:\.\d+)?)\s*(?:-|\u2013|to|,)\s*(\d+(?:\.\d+)?)[\])]?")
+_BETWEEN = re.compile(
+    r"[\[(]?(\d+(?:\.\d+)?)\s*(?:-|\u2013|to|,)\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ/%]{1,6})?[\])]?"
+)
 _NAMES_RECORDS = re.compile(r"(^|[_ .-])(id|nr|no|num|number|key|index|uuid|row)$|Id$|ID$", re.I)
+_IS_EVENT = re.compile(r"status|event|died|dead|death|relapse|failed", re.I)
 _FEW_CODES = 10  # different whole numbers that may be codes
 _MANY_WORDS = 30  # words among numbers, and levels beside "other"
+_LARGEST_COUNT = 10_000  # of events, or days: a larger target is an amount
 _RARE = 5  # rows of a level of its own
+_MANY_NAMES = 20  # values from which a column that is called a number of something names persons
+_WIDE = 20  # times as wide as nearly all values are: bounds that leave them next to nothing
 _MARK = "# from the records"
 # Words for what is not known, as people write them among numbers.
 _UNKNOWN = frozenset(
@@ -93,19 +101,29 @@ def proposed_schema(path: Path, options: DataOptions) -> str:
             f"{', '.join(map(repr, frame.columns))}."
         )
     roles = ("subject_column", "time_column", "group_column", "id_column")
+    beside = schema_of(options).beside
     of_roles = [column for role in roles if (column := getattr(options, role)) is not None]
+    of_roles += beside.columns
     for column in (target, *of_roles):
         check_column(path, frame, column, "an option")
     proposal = _Proposal()
-    for name in frame:
-        if name not in (target, options.silo_column, *of_roles, *schema_of(options).ignore):
-            _column(proposal, str(name), values_of(frame, name))
+    others = [
+        str(name)
+        for name in frame
+        if name not in (target, options.silo_column, *of_roles, *schema_of(options).ignore)
+    ]
+    task = None if options.task is None else get_task(options.task)
+    if task is not None and "event_column" in task.needs and beside.event_column is None:
+        beside = replace(beside, event_column=_event_column(frame, others))
+        others = [name for name in others if name != beside.event_column]
+    for name in others:
+        _column(proposal, name, values_of(frame, name))
     for column in (options.silo_column, options.subject_column):
         if column is None or column not in frame:
             continue
         if values_of(frame, column).map(is_missing).any():
             proposal.add("missing", column, DROP, "rows that name none are left out")
-    _target(proposal, target, values_of(frame, target))
+    _target(proposal, target, values_of(frame, target), task, beside)
     return _text(path, options, proposal, reading, form)
 
 
@@ -167,7 +185,15 @@ def _column(proposal: _Proposal, name: str, values: pd.Series) -> None:
         return
     numbers = {text: number_of(text) for text in distinct}
     of_number = {text: n for text, n in numbers.items() if not math.isnan(n)}
-    if len(distinct) == rows >= 20 and _names_records(name, of_number, rows, is_code):
+    if _names_persons(name, of_number, distinct, len(present)):
+        proposal.ignore.append(
+            (
+                name,
+                f"it names {len(distinct):,} of something; if these are persons with several rows "
+                "each, protect them: --subject-column",
+            )
+        )
+    elif len(distinct) == rows >= 20 and _names_records(name, of_number, rows, is_code):
         proposal.ignore.append(
             (name, "it is different in all rows, such as a number of the record")
         )
@@ -187,9 +213,19 @@ def _names_records(name: str, of_number: dict[str, float], rows: int, is_code: b
     return whole and bool(np.ptp(numbers) == rows - 1 or _NAMES_RECORDS.search(name))
 
 
+def _names_persons(
+    name: str, of_number: dict[str, float], distinct: Counter[str], present: int
+) -> bool:
+    """Whether a column names whom rows are about, some of them more than once."""
+    whole = all(number == round(number) for number in of_number.values() if math.isfinite(number))
+    return bool(_NAMES_RECORDS.search(name) and whole and _MANY_NAMES <= len(distinct) < present)
+
+
 def _mostly_numbers(of_number: dict[str, float], distinct: Counter[str]) -> bool:
     words = [text for text in distinct if text not in of_number]
     about = [text for text in words if _meant(text) is not None]
+    if not of_number and len({unit for text in about if (unit := _unit(text))}) > 1:
+        return False  # such as 1Fam and 2Story, which are names
     rows = sum(distinct[text] for text in (*of_number, *about))
     others = sum(distinct[text] for text in words if text.lower() not in _UNKNOWN) - sum(
         distinct[text] for text in about
@@ -211,6 +247,15 @@ def _meant(word: str) -> float | None:
     return None
 
 
+def _unit(word: str) -> str:
+    """What stands behind the number that a word may mean; nothing for 3+ and 20 %."""
+    found = _ABOUT_A_NUMBER.fullmatch(word)
+    unit = found[2] if found else None
+    if found is None and (found := _BETWEEN.fullmatch(word)):
+        unit = found[3]
+    return "" if unit in (None, "+", "%") else str(unit).lower()
+
+
 def _numbers(
     proposal: _Proposal,
     name: str,
@@ -224,7 +269,7 @@ def _numbers(
         levels = [level_text(float(n)) for n in numbers]
         if lacking:
             levels.append(MISSING_WORD)
-            proposal.add("missing", name, MISSING_WORD, f"{lacking} rows")
+            proposal.add("missing", name, MISSING_WORD, count(lacking, "row"))
         proposal.add("levels", name, levels, "two codes, taken as yes or no")
         return
     why = ""
@@ -234,9 +279,18 @@ def _numbers(
             "levels", f"{_key(name)} = {_toml(listed)}  if these are codes, not amounts"
         )
         why = "few whole numbers: amounts, or codes? See under [levels]"
-    proposal.add("bounds", name, _outwards(numbers), why)
+    proposal.add("bounds", name, _outwards(numbers), why or _far_out(of_number, distinct))
     if lacking:
         _fill(proposal, name, _median(of_number, distinct), lacking)
+
+
+def _far_out(of_number: dict[str, float], distinct: Counter[str]) -> str:
+    """A remark on bounds that a few values pull so far out that nearly all others look alike."""
+    numbers = np.repeat(list(of_number.values()), [distinct[text] for text in of_number])
+    low, high = np.quantile(numbers, [0.01, 0.99], method="nearest")
+    if not 0 < _WIDE * (high - low) < np.ptp(numbers) < math.inf:
+        return ""
+    return f"98 % of values are from {low:g} to {high:g}, and narrower bounds would tell more"
 
 
 def _numbers_with_words(
@@ -251,7 +305,9 @@ def _numbers_with_words(
         number = _meant(word)
         value = MISSING_WORD if number is None else number
         lines = proposal.words.setdefault(name, [])
-        lines.append(f"{_key(word)} = {_toml(value)}  {_MARK}: a guess, {distinct[word]} rows")
+        lines.append(
+            f"{_key(word)} = {_toml(value)}  {_MARK}: a guess, {count(distinct[word], 'row')}"
+        )
         if number is None:
             lacking += distinct[word]
         else:
@@ -262,7 +318,7 @@ def _numbers_with_words(
 
 
 def _fill(proposal: _Proposal, name: str, value: float, lacking: int) -> None:
-    why = f'{lacking} rows; the median: give a public value, or "drop" to leave rows out'
+    why = f'{count(lacking, "row")}; the median: give a public value, or "drop" to leave rows out'
     proposal.add("missing", name, {"value": value, "indicator": True}, why)
 
 
@@ -277,7 +333,7 @@ def _category(
     if len(distinct) > MAX_LEVELS and 2 * len(distinct) > rows:
         proposal.ignore.append((name, "nearly all rows differ in it"))
         return
-    levels = [text for text, count in distinct.most_common(_MANY_WORDS) if count >= _RARE]
+    levels = [text for text, rows_of in distinct.most_common(_MANY_WORDS) if rows_of >= _RARE]
     if len(levels) < 2:
         levels = [text for text, _ in distinct.most_common(_MANY_WORDS)]
     levels = sorted(levels)
@@ -286,7 +342,7 @@ def _category(
     if len(distinct) == 2 and not rare:
         if lacking:
             levels.append(_new_level(MISSING_WORD, levels))
-            proposal.add("missing", name, levels[-1], f"{lacking} rows")
+            proposal.add("missing", name, levels[-1], count(lacking, "row"))
         proposal.add("levels", name, levels, "two words")
         return
     other = next((text for text in levels if text.lower() == "other"), None)
@@ -298,7 +354,7 @@ def _category(
         if lacking >= _RARE:
             counts_as = _new_level(MISSING_WORD, levels)
             levels.append(counts_as)
-        proposal.add("missing", name, counts_as, f"{lacking} rows")
+        proposal.add("missing", name, counts_as, count(lacking, "row"))
     proposal.add("levels", name, levels, why)
     proposal.add("other", name, other, "")
 
@@ -377,10 +433,14 @@ def _short(number: float) -> float:
     return float(f"{number:.6g}")
 
 
-def _target(proposal: _Proposal, name: str, values: pd.Series) -> None:
+def _target(
+    proposal: _Proposal, name: str, values: pd.Series, chosen: Task | None, beside: Beside
+) -> None:
+    """The target's section; `chosen` is the task, where an option says it."""
     present = [value for value in values if not is_missing(value)]
     if len(present) < len(values):
-        proposal.add("missing", name, DROP, f"{len(values) - len(present)} rows without a target")
+        lacking = count(len(values) - len(present), "row")
+        proposal.add("missing", name, DROP, f"{lacking} without a target")
     texts = [text for value in present if (text := text_of(value)) is not None]
     distinct = Counter(texts)
     numbers = np.array([number_of(text) for text in distinct])
@@ -392,24 +452,58 @@ def _target(proposal: _Proposal, name: str, values: pd.Series) -> None:
             column=name,
         )
     all_numbers = not np.isnan(numbers).any()
-    task = inferred_task(np.unique(numbers) if all_numbers else np.array(list(distinct), object))
-    if get_task(task.name).of_classes:
+    words = np.array(list(distinct), object)
+    task = chosen or inferred_task(np.unique(numbers) if all_numbers else words)
+    lines = proposal.lines.setdefault("target", [])
+    if task.of_classes:
         classes = sorted(distinct, key=(lambda text: float(text)) if all_numbers else str)
         if len(classes) > MAX_LEVELS:
             odd = [text for text in distinct if math.isnan(number_of(text))]
             raise Fault(
                 f"The target {name!r}",
-                f"has {len(classes)} different values, such as {odd[0]!r}",
-                "mend those that are no numbers, or choose another target",
+                f"has {len(classes)} different values, such as {(odd or classes)[0]!r}",
+                "mend those that are no numbers, or choose another target or --task",
                 column=name,
-                rows=sum(distinct[text] for text in odd),
+                rows=sum(distinct[text] for text in odd) or len(texts),
             )
-        last = ", the last is +1" if len(classes) == 2 else ""
-        line = f"classes = {_toml([level_text(c) for c in classes])}  {_MARK}{last}"
-    else:
-        line = f"range = {_toml(_outwards(numbers))}  {_MARK}"
-    proposal.lines.setdefault("target", []).append(line)
+        why = ", the last is +1" if len(classes) == 2 else ""
+        if task.name == "ordinal":
+            why = ": put them in order, the lowest first"
+        lines.append(f"classes = {_toml([level_text(c) for c in classes])}  {_MARK}{why}")
+        if chosen is None and len(classes) > 2:
+            proposal.remark("target", "in an order? Then the lowest first, and --task ordinal")
+    elif "cut_points" in task.needs:
+        lines += _event_lines(beside, numbers)
+    elif np.isfinite(numbers).any():
+        known = numbers[np.isfinite(numbers)]
+        lines.append(f"range = {_toml(_outwards(known))}  {_MARK}")
+        may_count = (known >= 0).all() and (known == np.round(known)).all()
+        if chosen is None and may_count and known.max() <= _LARGEST_COUNT:
+            proposal.remark("target", "counts, such as of events? Then --task count")
+            proposal.remark("target", "a time to an event that not all have? Then --task hazard")
     proposal.taken.append(name) if name not in proposal.taken else None
+
+
+def _event_column(frame: pd.DataFrame, names: list[str]) -> str | None:
+    """The column of two values that is called like one which says whether an event was seen."""
+    for name in names:
+        known = {plain_number(t) for v in values_of(frame, name) if (t := text_of(v)) is not None}
+        if len(known) == 2 and _IS_EVENT.search(name):
+            return name
+    return None
+
+
+def _event_lines(beside: Beside, times: np.ndarray) -> list[str]:
+    """What a time to an event needs: who had it, and where time is cut."""
+    lines = [f"# event_column: the column that says who had the event  {_MARK}: none looks like it"]
+    if beside.event_column is not None:
+        lines = [f"event_column = {_toml(beside.event_column)}  # 1, yes or true; else event_value"]
+    if beside.cut_points:
+        return [*lines, f"cut_points = {_toml(list(beside.cut_points))}"]
+    known = times[(times > 0) & np.isfinite(times)]
+    quarters = np.quantile(known, [0.25, 0.5, 0.75]) if len(known) else ()
+    cuts = sorted({float(f"{cut:.2g}") for cut in quarters})
+    return [*lines, f"cut_points = {_toml(cuts)}  {_MARK}: quarters; take round public ones"]
 
 
 _HEAD = """\

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
+from silodp.base.text import count, few_of
 from silodp.config.choices import TaskName
 from silodp.data import coins
 from silodp.data.federation import Federation, PublicKnowledge, Records, Silo
@@ -345,14 +346,14 @@ def _table_of_frames(
     target = make_target(where, frames, options.target, options.task, schema)
     notes = []
     if schema.from_records:
+        columns = few_of([*map(repr, schema.from_records)])
         notes.append(
-            "What the schema declares of "
-            f"{', '.join(map(repr, schema.from_records))} was taken from the records (from_records "
-            "in the schema); epsilon does not cover it: replace it by what is public."
+            f"What the schema declares of {columns} was taken from the records (from_records in "
+            "the schema); epsilon does not cover it: replace it by what is public."
         )
     if undeclared:
         notes.append(
-            f"The levels of {', '.join(map(repr, undeclared))} were taken from the records of all "
+            f"The levels of {few_of([*map(repr, undeclared)])} were taken from the records of all "
             "silos, not declared; epsilon does not cover them."
         )
     if get_task(target.task).of_classes and not target.declared:
@@ -739,8 +740,8 @@ def _without_missing(
             if odd.any():
                 if schema.drops(name):
                     said.append(
-                        f"Silo {silo!r}: {int(odd.sum())} rows without a value of {name!r} are "
-                        "left out, by the schema."
+                        f"Silo {silo!r}: left out by the schema, for want of {name!r}: "
+                        f"{count(int(odd.sum()), 'row')}."
                     )
                 elif not drop:
                     lacking.append(_missing(silo, name, int(odd.sum())))
@@ -768,15 +769,15 @@ def _blank(values: pd.Series) -> np.ndarray:
     return values.isna().to_numpy(bool)
 
 
-def _missing(silo: str, column: str, count: int) -> Fault:
+def _missing(silo: str, column: str, rows: int) -> Fault:
     return Fault(
         "",
-        f"Values are missing: {count} in column {column!r} of silo {silo!r}",
+        f"Values are missing: {rows} in column {column!r} of silo {silo!r}",
         "fill them, drop such rows (drop_missing, --drop-missing), or declare what they count as "
         "(in a schema: under [missing])",
         silo=silo,
         column=column,
-        rows=count,
+        rows=rows,
     )
 
 
@@ -791,11 +792,11 @@ def _tell_strange(
 ) -> None:
     """Tells of values that are no number (or date) where numbers (dates) stand."""
     examples = ", ".join(map(repr, list(dict.fromkeys(values[strange].astype(str)))[:3]))
-    count, wanted = int(strange.sum()), "numbers" if column.date is None else "dates"
+    rows, wanted = int(strange.sum()), "numbers" if column.date is None else "dates"
     if has_rule:
         said.append(
-            f"Silo {silo!r}: {count} values of {column.name!r} are no {wanted} ({examples}), and "
-            "count as missing."
+            f"Silo {silo!r}: taken as missing in {column.name!r}, where {wanted} stand: "
+            f"{count(rows, 'value')} ({examples})."
         )
         return
     problems.add(
@@ -806,7 +807,7 @@ def _tell_strange(
             "value counts as (under [missing])",
             silo=silo,
             column=column.name,
-            rows=count,
+            rows=rows,
         )
     )
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.base.text import percent
+from silodp.base.text import percent, silo_names
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import Federation
 from silodp.data.tasks import Task
@@ -118,7 +118,7 @@ class Metric(ABC):
 
     def missing_in(self, silos: Sequence[str]) -> str:
         """A sentence on silos that have no value."""
-        return f"Without a test {self.noun}, which needs {self.needs}: {', '.join(silos)}."
+        return f"Without a test {self.noun}, which needs {self.needs}: {silo_names(silos)}."
 
     @property
     def label(self) -> str:

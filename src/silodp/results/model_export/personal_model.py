@@ -213,7 +213,7 @@ class PersonalModel:
                 )
                 raise SilodpError(
                     f"{where}: the table has no column {column!r}, which its model needs: give the "
-                    f"column that name{nearest}."
+                    f"column that name{nearest}, or an empty one if nothing is known."
                 )
         return table.loc[:, list(self.columns)]
 
