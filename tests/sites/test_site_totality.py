@@ -306,22 +306,34 @@ def test_a_public_number_may_be_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"method": "ifca"}, {"method": "ebmtl", "statistics_share": 0.1}, {"subjects": True}]
+    "more",
+    [
+        {"method": "ifca"},
+        {"method": "ebmtl", "statistics_share": 0.1},
+        {"subjects": True},
+        {"statistics_share": 0.1, "noisy_mean": True},
+    ],
 )
 def test_a_site_without_records_takes_part_to_the_end(tmp_path, cli, monkeypatch, more):
     """Its sums are zero and noise, of which nobody can tell."""
     monkeypatch.setenv("COLUMNS", "200")
     more = dict(more)
-    by_subject = more.pop("subjects", False)
+    by_subject, noisy_mean = more.pop("subjects", False), more.pop("noisy_mean", False)
     agreed = proposal(rounds=2, task="binary", **{"method": "mrmtl", **more})
     policy = SECRET
     if by_subject:
         schema = {**agreed.schema.to_plain(), "subject_column": "unused"}
         agreed = replace(agreed, schema=agreed_schema("here", schema))
         policy += "\nsubject = 'unused'"
+    if noisy_mean:
+        schema = {**agreed.schema.to_plain(), "missing": {"first": "noisy mean"}}
+        agreed = replace(agreed, schema=agreed_schema("here", schema))
     folders = make_sites(tmp_path, agreed, policy=policy)
     for place, folder in enumerate(folders.values()):
         records = table(place).assign(unused=[f"p{row // 2}" for row in range(60)])
+        records["first"] = records["first"].where(
+            ~records.index.isin(range(0, 60, 3)) | (not noisy_mean)
+        )
         records[: 60 * bool(place)].to_csv(folder / "records.csv", index=False)
     coordinator = run_in_one_process(make_coordinator(tmp_path / "fed", agreed), folders, agreed)
     assert set(coordinator.status.values()) == {"finished"}

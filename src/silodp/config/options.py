@@ -364,7 +364,8 @@ class RunRequest(DataRequest):
     )
     statistics_share: float = option(
         0.0,
-        "Share of epsilon for a noisy mean and variance to standardise features with.",
+        "Share of epsilon for noisy statistics: the means that missing values count as, where a "
+        "schema has that rule; else a mean and variance to standardise features with.",
         group="Shares of epsilon",
         tags={"agreed"},
         least=0,

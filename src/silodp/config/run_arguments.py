@@ -176,7 +176,8 @@ class _Arguments(TypedDict, total=False):
     select_bound: float
     """Bound to which a record's loss is clipped in selections."""
     statistics_share: float
-    """Share of epsilon for a noisy mean and variance to standardise features with."""
+    """Share of epsilon for noisy statistics: the means that missing values count as, where a schema
+    has that rule; else a mean and variance to standardise features with."""
     metric: MetricName | None
     """Metric on test records: mse, mae, rmse, r2, accuracy, auc, average_precision, recall,
     precision, brier, log_loss, calibration, deviance, rank_error, kappa, c_index; else the task's

@@ -36,6 +36,8 @@ class Records:
     `x` holds numbers, or (in a federation that says so by `pixels`) images in one byte a value.
     `subject` [n] is the number of the person that each record is about, where a person may have
     several: from 0, without gaps, within these records alone.
+    `absent` [n, *input_shape] says which features stand for a missing value that is to count as the
+    silo's noisy mean, once a run has paid for it.
 
     Examples:
       >>> import numpy as np
@@ -47,6 +49,7 @@ class Records:
     x: np.ndarray
     y: np.ndarray
     subject: np.ndarray | None = None
+    absent: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -61,7 +64,8 @@ class Records:
         subject = None
         if self.subject is not None:
             subject = np.unique(self.subject[rows], return_inverse=True)[1]
-        return Records(self.x[rows], self.y[rows], subject)
+        absent = None if self.absent is None else self.absent[rows]
+        return Records(self.x[rows], self.y[rows], subject, absent)
 
 
 @dataclass(frozen=True)
@@ -260,6 +264,12 @@ class Federation:
         return np.array([len(silo.test) for silo in self.silos])
 
     @property
+    def waits_for_means(self) -> bool:
+        """Whether missing values are to count as noisy means, by the rules for their columns."""
+        silo = self.silos[0]
+        return silo.preparation is not None and silo.train.absent is not None
+
+    @property
     def by_subject(self) -> bool:
         """Whether privacy protects a subject with all its records in a silo, not one record."""
         return self.silos[0].train.subject is not None
@@ -312,7 +322,7 @@ def _in_own_types(silo: Silo, task: TaskName, pixels: bool) -> Silo:
                 f"Silo {silo.name!r}: {part} x has dtype {x.dtype}, but by pixels it is said "
                 "to hold images in one byte a value: give uint8, or leave out pixels."
             )
-        return Records(x if pixels else x.astype(np.float32), y, subject)
+        return replace(records, x=x if pixels else x.astype(np.float32), y=y, subject=subject)
 
     return replace(silo, train=convert(silo.train, "train"), test=convert(silo.test, "test"))
 

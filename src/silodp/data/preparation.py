@@ -83,6 +83,20 @@ class Preparation:
     noisy: Scaling | None = None
     ready_made: bool = False
 
+    def filled_with(self, means: np.ndarray) -> "Preparation":
+        """This preparation, once the means of the features that wait for them are known, scaled."""
+        places = np.cumsum(self.encoder.is_number) - 1  # of each feature among the numbers
+        found = iter(zip(places[self.encoder.waits], means, strict=True))
+
+        def filled(column: Column) -> Column:
+            if not column.noisy_mean:
+                return column
+            place, mean = next(found)
+            low, high = self.scaling.first[place], self.scaling.second[place]
+            return replace(column, missing=float(low + (mean + 1) / 2 * (high - low)))
+
+        return replace(self, encoder=Encoder(tuple(map(filled, self.encoder.columns))))
+
     def scaled(self, x: np.ndarray) -> np.ndarray:
         """Encoded features with their numbers scaled; the 0 and 1 of categories stay."""
         if self.scaling.kind == "none":

@@ -10,12 +10,14 @@ import pandas as pd
 
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
+from silodp.base.text import few_of
 from silodp.config.choices import Accountant
 from silodp.config.data_options import DataOptions
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
+from silodp.data.preparation import preparation_of
 from silodp.data.problems import Problems, reported
 from silodp.data.registry import DataSource, Defaults
 from silodp.data.tasks import get_task
@@ -302,6 +304,14 @@ def _numbers(what: str, values: Sequence[object]) -> list[float]:
 
 def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) -> None:
     one = requests[0]
+    if federation.waits_for_means and not one.statistics_share:
+        columns = preparation_of(federation, federation.silos[0]).encoder.columns
+        names = [repr(column.name) for column in columns if column.noisy_mean]
+        raise SilodpError(
+            f"--statistics-share: missing values of {few_of(names)} count as each silo's noisy "
+            "mean, and nothing is given to pay for it: give a share such as 0.05, or the schema "
+            "another rule under [missing]."
+        )
     if one.statistics_share and federation.feature_bound is None:
         raise SilodpError(
             "--statistics-share: a noisy mean needs a public bound on every feature, and these "

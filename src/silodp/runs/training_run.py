@@ -6,17 +6,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+import numpy as np
+
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter, Reporters
 from silodp.data.federation import Federation, Records, Silo
-from silodp.data.preparation import by_moments, preparation_of
+from silodp.data.preparation import Preparation, by_moments, preparation_of
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import EVERYTHING_SHOWN, Shown, execute, fingerprint
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.privacy.ledger.account import RunClosedError
 from silodp.privacy.mechanisms.queries import PREPARATION
-from silodp.privacy.mechanisms.statistics import noisy_moments
+from silodp.privacy.mechanisms.randomness import HostRandom
+from silodp.privacy.mechanisms.statistics import noisy_moments, noisy_present_means
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.session import FINISHED, PaidRounds, RunSession
 from silodp.runs.accounts import ledgers_of
@@ -113,7 +116,7 @@ class TrainingRun:
             if request.statistics_share:
                 paid = self.session.pay(PREPARATION, 0)
                 self.federations = [
-                    standardised(federation, prepared.plans[0], seed, self.session, paid)
+                    with_statistics(federation, prepared.plans[0], seed, self.session, paid)
                     for seed, federation in zip(self.seeds, self.federations, strict=True)
                 ]
             self.execution = execute(
@@ -145,40 +148,74 @@ class TrainingRun:
             self._place.clear()
 
 
-def standardised(
+def with_statistics(
     federation: Federation,
     plans: Sequence[SiloPlan],
     seed: int,
     session: RunSession,
     paid: PaidRounds,
 ) -> Federation:
-    """The federation with features standardised by noisy statistics of each silo."""
+    """The federation prepared by the one noisy statistic that each silo releases.
+
+    Where a rule says that missing values count as noisy means, these; else features are
+    standardised. Either is one Gaussian release, the `statistics` of the silo's plan.
+    """
     bound = federation.feature_bound
     assert bound is not None
     federation = federation.decoded()
+    waits = federation.waits_for_means
+    prepare = _filled if waits else _standardised
 
     def of_silo(silo: Silo, plan: SiloPlan) -> Silo:
         random = session.random(paid, seed, f"statistics {silo.name}")
-        mean, deviation = noisy_moments(
-            silo.train.x,
-            bound,
-            plan.public_count,
-            plan.statistics_noise,
-            random,
-            silo.train.subject,
-        )
-
-        scaling = by_moments(mean, deviation)
-
-        def scaled(records: Records) -> Records:
-            return replace(records, x=scaling.apply(records.x))
-
-        return replace(
-            silo,
-            train=scaled(silo.train),
-            test=scaled(silo.test),
-            preparation=replace(preparation_of(federation, silo), noisy=scaling),
-        )
+        return prepare(silo, preparation_of(federation, silo), plan, bound, random)
 
     silos = tuple(of_silo(*pair) for pair in zip(federation.silos, plans, strict=True))
-    return replace(federation, silos=silos, feature_bound=None)
+    return replace(federation, silos=silos, feature_bound=bound if waits else None)
+
+
+def _standardised(
+    silo: Silo, preparation: Preparation, plan: SiloPlan, bound: float, random: HostRandom
+) -> Silo:
+    """The silo with features standardised by its noisy moments."""
+    train = silo.train
+    moments = noisy_moments(
+        train.x, bound, plan.public_count, plan.statistics_noise, random, train.subject
+    )
+    scaling = by_moments(*moments)
+
+    def scaled(records: Records) -> Records:
+        return replace(records, x=scaling.apply(records.x))
+
+    return replace(
+        silo,
+        train=scaled(silo.train),
+        test=scaled(silo.test),
+        preparation=replace(preparation, noisy=scaling),
+    )
+
+
+def _filled(
+    silo: Silo, preparation: Preparation, plan: SiloPlan, bound: float, random: HostRandom
+) -> Silo:
+    """The silo with missing values replaced by its noisy means, which its preparation keeps."""
+    train, waits = silo.train, np.flatnonzero(preparation.encoder.waits)
+    assert train.absent is not None
+    means = noisy_present_means(
+        train.x[:, waits],
+        train.absent[:, waits],
+        bound,
+        plan.statistics_noise,
+        random,
+        train.subject,
+    )
+    preparation = preparation.filled_with(means)
+
+    def filled(records: Records) -> Records:
+        x = records.x.copy()
+        for place, mean in zip(waits, means, strict=True):
+            assert records.absent is not None
+            x[records.absent[:, place], place] = mean
+        return replace(records, x=x, absent=None)
+
+    return replace(silo, train=filled(silo.train), test=filled(silo.test), preparation=preparation)

@@ -126,6 +126,8 @@ def _of_feature(
         wanted = "numbers such as 1234.5" if column.date is None else "dates"
         _check_some(where, column.name, no_number, values, wanted)
     fills = _LEFT_OUT if column.missing is None else f"{column.missing:g}"
+    if column.noisy_mean:
+        fills = "the noisy mean of the others"
     missing = no_number & ~column.strange(values)
     fill_remedy = "fill them, or agree on what they count as (missing)"
     found = (

@@ -35,7 +35,7 @@ from silodp.privacy.session import FINISHED, PaidRounds, RunSession
 from silodp.results.result import AT_SITES
 from silodp.runs.evaluation import exact_metrics
 from silodp.runs.run_results import result_of
-from silodp.runs.training_run import standardised
+from silodp.runs.training_run import with_statistics
 from silodp.sites.agreed_job import broadcast_like, first_key, job_among
 from silodp.sites.arrays import OTHER_VERSION, tree_of
 from silodp.sites.job_ledger import (
@@ -257,7 +257,7 @@ class JobAtSite:
             request, federation = prepared.specs[0].request, prepared.federations[0]
             if request.statistics_share:
                 paid = self._pay(PREPARATION, 0)
-                federation = standardised(
+                federation = with_statistics(
                     federation, prepared.plans[0], request.first_seed, self._session, paid
                 )
             self._federation = federation

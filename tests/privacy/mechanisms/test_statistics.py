@@ -6,12 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from federations import small
+from hypothesis import given
+from hypothesis import strategies as st
 
 import silodp
 from silodp.privacy.accounting.accountant import epsilon_of
+from silodp.privacy.accounting.steps import moved_by
+from silodp.privacy.mechanisms import statistics
 from silodp.privacy.mechanisms.queries import Schedule
 from silodp.privacy.mechanisms.randomness import HostRandom
-from silodp.privacy.mechanisms.statistics import noisy_metric, noisy_moments
+from silodp.privacy.mechanisms.statistics import noisy_metric, noisy_moments, noisy_present_means
 from silodp.privacy.plan import SideQueries, TrainingSettings, make_plans
 from silodp.privacy.policy import Policy
 
@@ -53,6 +57,84 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_scaled_to(d):
     draws = np.array([moments(base, noise=3.0, seed=seed)[0] for seed in range(4000)])
     promised = 3.0 * math.sqrt(1.25 * d) / 50
     assert draws.std() == pytest.approx(promised, rel=0.05)
+
+
+def present_means(x, absent, noise=0.0, bound=1.0, seed=0, subject=None):
+    random = HostRandom(seed, b"", "test")
+    return noisy_present_means(np.asarray(x), np.asarray(absent), bound, noise, random, subject)
+
+
+def test_without_noise_they_are_means_of_what_is_there():
+    rng = np.random.default_rng(2)
+    x, absent = rng.uniform(-3, 3, (200, 4)), rng.random((200, 4)) < [0, 0.2, 0.9, 1]
+    found = present_means(x, absent, bound=2.0)
+    exact = np.ma.masked_array(np.clip(x, -2, 2), absent).mean(0).filled(0.0)  # of none: the middle
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+    assert found[3] == 0.0
+    x[absent] = 1e9  # has no part in it
+    np.testing.assert_array_equal(present_means(x, absent, bound=2.0), found)
+
+
+@st.composite
+def neighbours(draw):
+    """Records with and without values, one record more, and one in the place of another."""
+    d, n = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    value = st.one_of(st.just(-9.0), st.just(9.0), st.floats(-2, 2))
+    rows = st.lists(st.tuples(value, st.booleans()), min_size=d, max_size=d)
+    records = draw(st.lists(rows, min_size=n + 1, max_size=n + 1))
+    table = np.array([[value for value, _ in row] for row in records])
+    absent = np.array([[gone for _, gone in row] for row in records])
+    subject = draw(st.lists(st.integers(0, 2), min_size=n + 1, max_size=n + 1))
+    return table, absent, np.array(subject)
+
+
+@given(neighbours())
+def test_a_neighbour_moves_values_and_counts_by_no_more_than_is_paid_for(drawn):
+    """Whatever lacks what: what is summed, against what the noise is scaled to."""
+    x, absent, subject = drawn
+    sums, units = [], []
+
+    def watched(added, sensitivity, noise_multiplier, random):
+        sums.append(added.sum(0))
+        units.append(sensitivity)
+        return added.sum(0)
+
+    def sum_of(rows, by_subject=False):
+        own = np.unique(subject[rows], return_inverse=True)[1] if by_subject else None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "_noisy_sum", watched)
+            present_means(x[rows], absent[rows], noise=1.0, subject=own)
+        return sums[-1]
+
+    n, unit = len(x), math.sqrt(2 * x.shape[1])
+    less, other = np.arange(n - 1), np.concatenate([np.arange(1, n - 1), [n - 1]])
+    slack = 1 + 1e-12
+    assert np.linalg.norm(sum_of(np.arange(n)) - sum_of(less)) <= unit * slack
+    assert np.linalg.norm(sum_of(less) - sum_of(other)) <= moved_by("replace-one") * unit * slack
+    without = np.flatnonzero(subject != subject[-1])
+    if len(without):
+        moved = sum_of(np.arange(n), by_subject=True) - sum_of(without, by_subject=True)
+        assert np.linalg.norm(moved) <= unit * slack
+    assert set(units) == {unit}
+
+
+def test_noise_of_present_means_is_that_of_a_sum_over_a_count():
+    """Against the closed form: noise of the sum, and the mean times that of the count."""
+    n, noise, mean = 2000, 5.0, 0.6
+    x, absent = np.full((n, 2), mean), np.zeros((n, 2), bool)
+    absent[: n // 2] = True
+    draws = np.array([present_means(x, absent, noise=noise, seed=seed) for seed in range(3000)])
+    promised = noise * math.sqrt(2 * 2) * math.sqrt(1 + mean**2) / (n / 2)
+    assert draws.std(0) == pytest.approx(promised, rel=0.06)
+    assert draws.mean(0) == pytest.approx(mean, abs=5 * promised / math.sqrt(3000))
+
+
+def test_means_of_next_to_nothing_go_to_the_middle():
+    """Divided by a count that is noise itself they could be anything."""
+    x, absent = np.full((3, 1), 1.0), np.zeros((3, 1), bool)
+    draws = np.array([present_means(x, absent, noise=50.0, seed=seed)[0] for seed in range(500)])
+    assert abs(draws).max() <= 1
+    assert draws.std() < 0.6
 
 
 def test_metric_noise_is_what_the_plan_says():

@@ -66,6 +66,8 @@ class Column:
       drops: rows without a value are left out.
       words: by value: what words among numbers stand for; None for a missing value.
       date: by value: how dates become numbers.
+      noisy_mean: by value: `missing` is the mean of the silo's records, with noise that a run paid
+        for; before that, the middle of the bounds.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Column:
     drops: bool = False
     words: tuple[tuple[str, float | None], ...] = ()
     date: DateForm | None = None
+    noisy_mean: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -181,6 +184,32 @@ class Encoder:
         return np.stack([c.lacks(values_of(frame, c.name)) for c in self.columns], axis=1)
 
     @property
+    def waits(self) -> np.ndarray:
+        """[features]: where missing values count as a noisy mean."""
+        return np.array(
+            [
+                column.noisy_mean and number
+                for column in self.columns
+                for number in column.is_number
+            ],
+            bool,
+        )
+
+    def absent(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """[rows, features]: which values wait for a noisy mean; None where no column has that rule.
+
+        By the rules alone: whether it is None tells nothing of the records.
+        """
+        if not self.waits.any():
+            return None
+        parts = []
+        for column in self.columns:
+            parts.append(np.zeros((len(frame), len(column.feature_names)), bool))
+            if column.noisy_mean:
+                parts[-1][:, 0] = np.isnan(column.numbers_of(values_of(frame, column.name)))
+        return np.concatenate(parts, axis=1)
+
+    @property
     def column_of_feature(self) -> np.ndarray:
         """Of each encoded feature, the number of its column."""
         return np.repeat(np.arange(len(self.columns)), [len(c.feature_names) for c in self.columns])
@@ -242,7 +271,9 @@ def declared_column(name: str, schema: Schema, total: bool = False, drop: bool =
     levels, other = schema.levels.get(name, ()), schema.other.get(name)
     rule, unlisted = schema.missing.get(name), None
     missing = None if rule is None else rule.value
-    if isinstance(missing, str):
+    if noisy_mean := name in schema.noisy_means():
+        missing = _middle(*schema.bounds[name])
+    elif isinstance(missing, str):
         missing = levels.index(missing)
     if other is not None:
         unlisted = levels.index(other)
@@ -263,6 +294,7 @@ def declared_column(name: str, schema: Schema, total: bool = False, drop: bool =
         drops=schema.drops(name),
         words=words,
         date=date,
+        noisy_mean=noisy_mean,
     )
 
 

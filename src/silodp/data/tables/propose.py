@@ -318,7 +318,7 @@ def _numbers_with_words(
 
 
 def _fill(proposal: _Proposal, name: str, value: float, lacking: int) -> None:
-    why = f'{count(lacking, "row")}; the median: give a public value, or "drop" to leave rows out'
+    why = f'{count(lacking, "row")}; the median: give a public value, "noisy mean" or "drop"'
     proposal.add("missing", name, {"value": value, "indicator": True}, why)
 
 

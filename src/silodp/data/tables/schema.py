@@ -30,6 +30,7 @@ ward = "south"
 age = {value = 50, indicator = true}    # is left out (drop_missing). With an indicator, a feature
 ward = "north"                     # says where a value was missing.
 score = "drop"                     # rows without this value are left out
+weight = "noisy mean"              # each silo's own, within the bounds, at a price
 
 [target]                           # one of the two
 range = [0, 100]                   # of a regression, or of counts
@@ -61,6 +62,7 @@ from silodp.data.tables.beside import Beside, checked_beside
 from silodp.data.tables.dialect import Dialect, dialect_of
 
 DROP = "drop"
+NOISY_MEAN = "noisy mean"
 MISSING_WORD = "missing"
 SECTIONS = ("levels", "bounds", "dates", "words", "other", "missing")
 
@@ -69,7 +71,9 @@ SECTIONS = ("levels", "bounds", "dates", "words", "other", "missing")
 class MissingRule:
     """What a missing value counts as: a number or level, or nothing (None): the row is left out.
 
-    With an indicator, a feature of its own says where a value was missing.
+    NOISY_MEAN in a column without levels: the mean of the silo's training records that have a
+    value, with noise that a run pays for. With an indicator, a feature of its own says where a
+    value was missing.
     """
 
     value: float | str | None
@@ -126,6 +130,14 @@ class Schema:
     def by_value(self) -> set[str]:
         """The columns with a rule for single values, which are read value by value."""
         return {*self.levels, *self.missing, *self.dates, *self.words}
+
+    def noisy_means(self) -> tuple[str, ...]:
+        """The columns in which a missing value counts as the silo's noisy mean."""
+        return tuple(
+            column
+            for column, rule in self.missing.items()
+            if rule.value == NOISY_MEAN and column not in self.levels
+        )
 
     def drops(self, column: str) -> bool:
         """Whether rows without a value of this column are left out."""
@@ -333,10 +345,17 @@ def _counts_as(
         return MissingRule(None)
     if column in levels:
         return MissingRule(_level(where, value, levels[column]), indicator)
+    if value == NOISY_MEAN:
+        if column not in bounds:
+            raise SilodpError(
+                f"{where} is {NOISY_MEAN!r}, whose noise is for values within public bounds: "
+                f"declare those of {column!r} under [bounds]."
+            )
+        return MissingRule(NOISY_MEAN, indicator)
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise SilodpError(
-            f"{where} is {value!r}, which is no number: give one, or declare the column's levels "
-            "if it is a category."
+            f"{where} is {value!r}, which is no number: give one, {DROP!r} or {NOISY_MEAN!r}, or "
+            "declare the column's levels if it is a category."
         )
     low, high = bounds.get(column, (-math.inf, math.inf))
     if not low <= value <= high:

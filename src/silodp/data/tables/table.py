@@ -361,6 +361,11 @@ def _table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
+    if waiting := [repr(column.name) for column in encoder.columns if column.noisy_mean]:
+        said.append(
+            f"Missing values of {few_of(waiting)} count as each silo's noisy mean, which has a "
+            "price: give a run --statistics-share."
+        )
     table = Table(name, {}, encoder, target, schema, tuple(notes), {}, said=tuple(said))
     as_text = text_columns(options)
     for silo, frame in frames.items():
@@ -403,7 +408,8 @@ def _add_silo(
         parts.append(np.zeros((len(frame), len(one.feature_names))))
         with problems.noted():
             parts[-1] = one.encode(silo, values_of(frame, one.name))
-    table.records[silo] = Records(np.concatenate(parts, axis=1), y, subject)
+    absent = table.encoder.absent(frame)
+    table.records[silo] = Records(np.concatenate(parts, axis=1), y, subject, absent)
     table.identities[silo] = identities
 
 
@@ -442,12 +448,12 @@ def _records_by_value(
     column, counted = options.subject_column, len(frame)
     kept = frame.iloc[np.flatnonzero(usable_rows(frame, encoder, target, column))]
     x = encoder.encode(silo, kept)
-    y = target.encode_by_value(kept)
+    y, absent = target.encode_by_value(kept), encoder.absent(kept)
     if column is not None:
         counted = len({name_of(value) for value in values_of(frame, column)} - {None})
         names = [str(name_of(value)) for value in values_of(kept, column)]
         subject = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
-        return _ByValue(Records(x, y, subject), coins.of_texts(names), counted)
+        return _ByValue(Records(x, y, subject, absent), coins.of_texts(names), counted)
     # Of what the row becomes: the same wherever and in whatever type it is stored.
     identities = coins.of_arrays(x, y)
     if options.id_column is not None:
@@ -457,7 +463,7 @@ def _records_by_value(
             content if name is None else coins.of_texts([name])[0]
             for name, content in zip(own, identities, strict=True)
         ]
-    return _ByValue(Records(x, y), identities, counted)
+    return _ByValue(Records(x, y, absent=absent), identities, counted)
 
 
 def split_and_scale(

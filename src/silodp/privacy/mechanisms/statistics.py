@@ -1,4 +1,5 @@
-"""Noisy statistics of a silo, each at a price: moments of features or labels, and a test metric.
+"""Noisy statistics of a silo, each at a price: moments of features or labels, means of the values
+that are there, and a test metric.
 
 All are Gaussian mechanisms on bounded sums, worked out once on the host. Noise multipliers are in
 units of what one record can add to the sum. What each record adds is cut off to whole grains before
@@ -10,7 +11,7 @@ import math
 
 import numpy as np
 from dp_accounting import dp_event
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Bool, Float, Num, Shaped
 
 from silodp.privacy.mechanisms.randomness import HostRandom
 
@@ -59,6 +60,53 @@ def noisy_moments(
     variance = np.clip(square - mean**2, _LEAST_VARIANCE, 1.0)
     shape = x.shape[1:]
     return (bound * mean).reshape(shape), (bound * np.sqrt(variance)).reshape(shape)
+
+
+def noisy_present_means(
+    x: Num[np.ndarray, "records features"],
+    absent: Bool[np.ndarray, "records features"],
+    bound: float,
+    noise_multiplier: float,
+    random: HostRandom,
+    subject: Shaped[np.ndarray, " records"] | None = None,
+) -> Float[np.ndarray, " features"]:
+    """Mean of the values of each feature that are there, from one noisy sum of values and counts.
+
+    How many are there is as secret as they are. So a record adds, for each of the d features, its
+    value over the bound and a 1; or two zeros, if the value is missing.
+
+    Sensitivity. With the value within [-1, 1] and the 1, a feature adds a vector of norm sqrt(2) at
+    most, and d features sqrt(2 d): that is the most by which one record more or less moves the sum.
+    One in the place of another moves it by sqrt(4 d) at most (each feature by 2 where both have a
+    value, by sqrt(2) where one has), which is less than twice sqrt(2 d), for which replacing is
+    charged. A subject adds the mean of what its records would, which is no longer. What is released
+    is this sum with noise of `noise_multiplier` times sqrt(2 d), a Gaussian mechanism; all below
+    it, and what missing values are filled with, follows from what was released.
+
+    Counts that are within their own noise say nothing: the sum is divided by at least twice the
+    noise's deviation, so that means then go to 0, the middle.
+
+    Args:
+      x: the training features; values beyond the bound are clipped to it.
+      absent: where a value is missing; what `x` holds there has no part in it.
+      bound: public, on the absolute value of each feature.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
+      subject: whom each record is about.
+
+    Returns:
+      means [features] within the bound.
+    """
+    present = ~absent
+    values = np.where(present, np.clip(x.astype(np.float64) / bound, -1.0, 1.0), 0.0)
+    added = np.concatenate([values, present.astype(np.float64)], axis=1)
+    if subject is not None:
+        added = _by_subject(added, subject)
+    features = x.shape[1]
+    sensitivity = math.sqrt(2 * features)
+    total = _noisy_sum(added, sensitivity, noise_multiplier, random)
+    least = 2 * noise_multiplier * sensitivity if noise_multiplier else 1.0
+    return bound * np.clip(total[:features] / np.maximum(total[features:], least), -1.0, 1.0)
 
 
 # What a vector within the unit ball and its squared norm less one half, side by side, may have.

@@ -109,6 +109,8 @@ def _rules(column: Column) -> dict[str, Any]:
         rules["indicator"] = True
     if column.drops:
         rules["drops"] = True
+    if column.noisy_mean:
+        rules["noisy_mean"] = True
     if column.words:
         rules["words"] = [[word, number] for word, number in column.words]
     if column.date is not None:
@@ -155,6 +157,7 @@ def _with_rules(at: str, column: Column, plain: Any) -> Column:
         column,
         indicator="indicator" in rules and choice_of(at, rules, "indicator", (False, True)),
         drops="drops" in rules and choice_of(at, rules, "drops", (False, True)),
+        noisy_mean="noisy_mean" in rules and choice_of(at, rules, "noisy_mean", (False, True)),
         words=_words_of(at, rules) if "words" in rules else (),
         date=_date_of(at, part_of(at, rules, "date")) if "date" in rules else None,
     )
