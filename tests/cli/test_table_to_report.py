@@ -13,7 +13,7 @@ ROLES = ("--silo-column", "Klinik", "--target", "Entlassen")
 
 def exported(path):
     """As a spreadsheet saves it: words among numbers, dates, a clinic where nobody went home."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(7)
     n = 93
     frame = pd.DataFrame(
         {

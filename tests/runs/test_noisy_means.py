@@ -109,6 +109,20 @@ def test_with_an_indicator_and_by_subject():
     assert result.unproven == []
 
 
+def test_checking_a_table_needs_no_share(cli, tmp_path):
+    visits().to_csv(tmp_path / "v.csv", index=False)
+    schema = tmp_path / "s.toml"
+    schema.write_text(
+        '[bounds]\nage = [0, 100]\nbmi = [10, 60]\n[missing]\nage = "noisy mean"\n'
+        "[target]\nrange = [0, 30]\n"
+    )
+    options = (tmp_path / "v.csv", "--silo-column", "site", "--target", "days", "--schema", schema)
+    done = cli("data", "check", *options, "--json")
+    assert done.exit_code == 0, done.output
+    assert "give a run --statistics-share" in done.stdout
+    assert cli("data", "check", *options, "--preprocess", "paper").exit_code == 2
+
+
 @pytest.mark.parametrize("lacks", [True, False])
 def test_who_waits_is_said_by_the_rules_alone(lacks):
     """At a site too: where no value is missing, the run asks for, and pays, the same."""

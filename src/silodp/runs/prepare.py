@@ -249,6 +249,8 @@ def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Lo
     What hangs on a budget is left to `plan`: the checks are those of a run without privacy.
     """
     loaded = load(request, None, reporter, problems)
+    if loaded.federations[0].waits_for_means and not request.statistics_share:
+        request = replace(request, statistics_share=0.5)  # any: it is a share of no budget here
     if len(problems):  # seeds may have left different silos
         names = set.intersection(*(set(one.names) for one in loaded.federations))
         silos = [[s for s in one.silos if s.name in names] for one in loaded.federations]
