@@ -441,6 +441,20 @@ def schema_of_table(frame, tmp_path, target="score", **options):
     return text, tomllib.loads(text)
 
 
+def test_what_becomes_of_rows_by_rule_is_one_sentence_for_all_silos(tmp_path):
+    frame = people(60)
+    frame.loc[[0, 1, 3], "score"] = None
+    frame.loc[[2], "age"] = "old"
+    schema = tmp_path / "s.toml"
+    schema.write_text('ignore = ["who", "day"]\n[missing]\nscore = "drop"\nage = 50\n')
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = DataOptions(silo_column="site", target="score", schema=schema)
+    assert resolve(tmp_path / "t.csv", options).said == (
+        "Left out by the schema, for want of 'score': 3 rows of 2 silos (north, south).",
+        "Taken as missing in 'age', where numbers stand ('old'): 1 row of 1 silo (west).",
+    )
+
+
 def test_names_that_begin_with_a_number_are_no_numbers(tmp_path):
     frame = people(120).assign(
         kind=["1Fam", "2fmCon", "1Fam", "Duplex"] * 30,
@@ -455,8 +469,10 @@ def test_columns_that_name_persons_are_no_features(tmp_path):
     """Several rows each: who protects rows protects none of them."""
     rng = np.random.default_rng(0)
     frame = people(120).assign(patient_id=rng.integers(1, 60, 120), visit_no=[1, 2, 3] * 40)
+    frame = frame.assign(Pupil=frame.patient_id, student=["no", "yes"] * 60)
     text, schema = schema_of_table(frame, tmp_path)
-    assert schema["ignore"] == ["patient_id"]
+    assert schema["ignore"] == ["patient_id", "Pupil"]
+    assert schema["levels"]["student"] == ["no", "yes"]
     assert "--subject-column" in text
     assert "patient_id" not in schema["from_records"]
     assert "visit_no" in schema["bounds"]
@@ -481,6 +497,8 @@ def test_a_proposal_is_for_the_task_that_was_asked_for(tmp_path):
     classes = {"classes": ["0", "1", "2", "3"]}
     assert found[None] == found["ordinal"] == classes
     assert found["count"] == found["regression"] == {"range": [0, 3]}
+    as_floats = frame.assign(falls=frame.falls.astype(float))  # as pandas writes them with gaps
+    assert schema_of_table(as_floats, tmp_path, "falls")[1]["target"] == classes
     days = frame.assign(falls=np.arange(60) * 7 + 1)
     _, schema = schema_of_table(days, tmp_path, "falls", task="hazard")
     assert schema["target"]["event_column"] == "died"

@@ -51,6 +51,12 @@ _ABOUT_A_NUMBER = re.compile(r"[<>≤≥~=]{0,2}\s*([-+]?\d+(?:\.\d+)?)\s*(\+|%|
 _BETWEEN = re.compile(
     r"[\[(]?(\d+(?:\.\d+)?)\s*(?:-|\u2013|to|,)\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ/%]{1,6})?[\])]?"
 )
+_CODE = re.compile(r"0\d+")  # 007 is no number
+_NAMES_PERSONS = re.compile(
+    r"(^|[_ .-])(subject|patient|person|participant|respondent|pupil|student|customer|client"
+    r"|member)s?$",
+    re.I,
+)
 _NAMES_RECORDS = re.compile(r"(^|[_ .-])(id|nr|no|num|number|key|index|uuid|row)$|Id$|ID$", re.I)
 _IS_EVENT = re.compile(r"status|event|died|dead|death|relapse|failed", re.I)
 _FEW_CODES = 10  # different whole numbers that may be codes
@@ -102,10 +108,10 @@ def proposed_schema(path: Path, options: DataOptions) -> str:
         )
     roles = ("subject_column", "time_column", "group_column", "id_column")
     beside = schema_of(options).beside
-    of_roles = [column for role in roles if (column := getattr(options, role)) is not None]
-    of_roles += beside.columns
-    for column in (target, *of_roles):
-        check_column(path, frame, column, "an option")
+    of_roles = {column: role for role in roles if (column := getattr(options, role)) is not None}
+    of_roles |= dict.fromkeys(beside.columns, "the schema")
+    for column, role in {target: "target", **of_roles}.items():
+        check_column(path, frame, column, role)
     proposal = _Proposal()
     others = [
         str(name)
@@ -166,7 +172,7 @@ def _column(proposal: _Proposal, name: str, values: pd.Series) -> None:
     present = [value for value in values if not is_missing(value)]
     texts = [text for value in present if (text := text_of(value)) is not None]
     lacking = rows - len(present)
-    is_code = any(re.fullmatch(r"0\d+", text) for text in set(texts))
+    is_code = any(map(_CODE.fullmatch, texts))
     distinct = Counter(texts if is_code else map(plain_number, texts))
     if not present:
         proposal.ignore.append((name, "it has no values"))
@@ -218,7 +224,8 @@ def _names_persons(
 ) -> bool:
     """Whether a column names whom rows are about, some of them more than once."""
     whole = all(number == round(number) for number in of_number.values() if math.isfinite(number))
-    return bool(_NAMES_RECORDS.search(name) and whole and _MANY_NAMES <= len(distinct) < present)
+    named = _NAMES_RECORDS.search(name) or _NAMES_PERSONS.search(name)
+    return bool(named and whole and _MANY_NAMES <= len(distinct) < present)
 
 
 def _mostly_numbers(of_number: dict[str, float], distinct: Counter[str]) -> bool:
@@ -442,7 +449,7 @@ def _target(
         lacking = count(len(values) - len(present), "row")
         proposal.add("missing", name, DROP, f"{lacking} without a target")
     texts = [text for value in present if (text := text_of(value)) is not None]
-    distinct = Counter(texts)
+    distinct = Counter(texts if any(map(_CODE.fullmatch, texts)) else map(plain_number, texts))
     numbers = np.array([number_of(text) for text in distinct])
     if len(texts) < len(present) or len(distinct) < 2:
         raise Fault(

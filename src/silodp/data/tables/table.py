@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import count, few_of
+from silodp.base.text import count, few_of, silo_names
 from silodp.config.choices import TaskName
 from silodp.data import coins
 from silodp.data.federation import Federation, PublicKnowledge, Records, Silo
@@ -733,6 +733,7 @@ def _without_missing(
 ) -> Frames:
     """The rows that lack no value, but for columns in which the schema says what it counts as."""
     whole: Frames = {}
+    by_rule = _ByRule()
     lacking: list[Fault] = []
     for silo, frame in frames.items():
         lacks = np.zeros(len(frame), bool)
@@ -742,13 +743,11 @@ def _without_missing(
             by_value = column is not None and column.by_value and name in features
             odd = column.lacks(values) if column is not None and by_value else _blank(values)
             if column is not None and by_value and (strange := column.strange(values)).any():
-                _tell_strange(silo, column, values, strange, name in schema.missing, problems, said)
+                where = by_rule if name in schema.missing else None
+                _tell_strange(silo, column, values, strange, problems, where)
             if odd.any():
                 if schema.drops(name):
-                    said.append(
-                        f"Silo {silo!r}: left out by the schema, for want of {name!r}: "
-                        f"{count(int(odd.sum()), 'row')}."
-                    )
+                    by_rule.add(f"Left out by the schema, for want of {name!r}", silo, odd.sum())
                 elif not drop:
                     lacking.append(_missing(silo, name, int(odd.sum())))
                 lacks |= odd
@@ -758,17 +757,39 @@ def _without_missing(
                 Fault(
                     f"Silo {silo!r}",
                     "has no row without missing values",
-                    "fill some, or leave it out",
+                    "fill some, or leave it out (--exclude-silos)",
                     silo=silo,
                     rows=len(frame),
                 )
             )
+    said += by_rule.sentences()
     for fault in lacking:
         problems.add(fault)
     whole = {silo: frame for silo, frame in whole.items() if len(frame)}
     if not whole:
         problems.check()
     return whole
+
+
+class _ByRule:
+    """What becomes of rows by the rules of a schema: one sentence for each, over all silos."""
+
+    def __init__(self):
+        self._rows: dict[str, dict[str, int]] = {}
+        self._examples: dict[str, str] = {}
+
+    def add(self, what: str, silo: str, rows: int, examples: str = "") -> None:
+        """Counts rows of a silo; the examples are those of the first."""
+        self._rows.setdefault(what, {})[silo] = int(rows)
+        self._examples.setdefault(what, f" ({examples})" if examples else "")
+
+    def sentences(self) -> list[str]:
+        """All of it in words."""
+        return [
+            f"{what}{self._examples[what]}: {count(sum(of.values()), 'row')} of "
+            f"{count(len(of), 'silo')} ({silo_names(list(of))})."
+            for what, of in self._rows.items()
+        ]
 
 
 def _blank(values: pd.Series) -> np.ndarray:
@@ -792,18 +813,15 @@ def _tell_strange(
     column: Column,
     values: pd.Series,
     strange: np.ndarray,
-    has_rule: bool,
     problems: Problems,
-    said: list[str],
+    by_rule: "_ByRule | None",
 ) -> None:
     """Tells of values that are no number (or date) where numbers (dates) stand."""
     examples = ", ".join(map(repr, list(dict.fromkeys(values[strange].astype(str)))[:3]))
     rows, wanted = int(strange.sum()), "numbers" if column.date is None else "dates"
-    if has_rule:
-        said.append(
-            f"Silo {silo!r}: taken as missing in {column.name!r}, where {wanted} stand: "
-            f"{count(rows, 'value')} ({examples})."
-        )
+    if by_rule is not None:
+        what = f"Taken as missing in {column.name!r}, where {wanted} stand"
+        by_rule.add(what, silo, rows, examples)
         return
     problems.add(
         Fault(
