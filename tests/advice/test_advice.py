@@ -185,6 +185,10 @@ def test_another_tau_changes_the_advice():
     assert twice["joining"] == again.joining
 
 
+def test_no_other_tau_is_told_where_it_is_the_same():
+    assert advise(records=[100] * 8, sigma=0.2, tau=0, epsilon=math.inf).sensitivity == []
+
+
 def test_bands_hold_every_silo_once():
     advice = advise(records=list(range(20, 81)), **BUDGET, **GUESS)
     parted = bands(advice.silos)

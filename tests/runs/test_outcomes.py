@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, log_expit
@@ -184,3 +185,16 @@ def test_weights_and_thresholds_are_for_two_classes():
             silodp.plan(
                 federation=federation_of("count"), method="local", epsilon=1, **{option: 0.5}
             )
+
+
+def test_counts_begin_in_the_middle_of_what_is_declared():
+    """Between one event and the most, in logarithms: clipped steps would take long from one."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": ["a", "b"] * 30, "x": rng.random(60), "n": [150, 250] * 30})
+    options = {"silo": "site", "target": "n", "task": "count", "bounds": {"x": (0, 1)}}
+    quick = {"method": "local", "rounds": 1, "epsilon": math.inf, "lr": 1e-9, "keep_models": True}
+    for declared, first in (((0, 400), math.log(20)), (None, 0.0)):
+        federation = Federation.from_frame(frame, **options, target_range=declared)
+        result = silodp.run(federation=federation, **quick)
+        (_, bias) = result.model("a").params
+        assert bias == pytest.approx(first, abs=1e-5)

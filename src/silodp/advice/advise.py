@@ -221,6 +221,14 @@ def _check_number(name: str, value: Any) -> None:
         raise SilodpError(f"{name} is {value!r}: give a number from 0 to below {LARGEST:g}.")
 
 
+def _other_taus(spread: Spread) -> list[float]:
+    """What tau may be instead; where it is 0, the most that the estimate leaves open."""
+    if spread.tau:
+        return [factor * spread.tau for factor in _TAU_FACTORS]
+    most = 0.0 if spread.tau_range is None else spread.tau_range[1]
+    return [most] if most else []
+
+
 def _advice(advised: Advised, spread: Spread) -> Advice:
     records = np.array(advised.records, float)
     sigma_dp = np.array([_sigma_dp(policy, advised.clip) for policy in advised.policies])
@@ -228,8 +236,7 @@ def _advice(advised: Advised, spread: Spread) -> Advice:
     silos = _rows(advised, variances, spread.tau)
     overall = _overall(advised, silos, variances, spread.tau)
     sensitivity = []
-    for factor in _TAU_FACTORS:
-        tau = factor * spread.tau
+    for tau in _other_taus(spread):
         others = _rows(advised, variances, tau)
         summed = _overall(advised, others, variances, tau)
         pairs = zip(silos, others, strict=True)

@@ -105,7 +105,7 @@ def meant(name: object, known: Collection[str]) -> str:
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     some = ", ".join(map(repr, list(known)[:5]))
-    return f"known are {some}{', ...' if len(known) > 5 else ''}."
+    return f"known are {some}{' and others' if len(known) > 5 else ''}."
 
 
 def declared(

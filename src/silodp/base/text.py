@@ -76,6 +76,13 @@ def in_cell(text: str) -> str:
     return f"'{text}" if risky else text
 
 
+def amount(value: float) -> str:
+    """A number with three digits that count, as people write it: 3.17 or 48,000."""
+    if not 1000 <= abs(value) < 1e12:
+        return f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
 def percent(share: float) -> str:
     """The share in percent: whole, or with one decimal below ten."""
     value = 100 * share

@@ -358,10 +358,12 @@ def get_model(
     input_shape: tuple[int, ...],
     num_classes: int = 0,
     prevalence: float | None = None,
+    first: float = 0.0,
 ) -> Model:
     """The built-in model of that name for a federation's task and input shape.
 
-    With a prevalence, records have weights by their class (see `losses.weighted_for`).
+    With a prevalence, records have weights by their class (see `losses.weighted_for`). A linear
+    model of one output begins with the intercept `first`, which is public.
     """
     if prevalence is not None and name != WEIGHTED:
         raise SilodpError(
@@ -369,7 +371,7 @@ def get_model(
             f"know: choose --model {WEIGHTED}, or leave it out."
         )
     if name in LINEAR_MODELS:
-        kind = LINEAR_MODELS[name]
+        kind = LINEAR_MODELS[name]._replace(first=first)
         if kind.task != task:
             fitting = [other for other, own in LINEAR_MODELS.items() if own.task == task]
             raise SilodpError(

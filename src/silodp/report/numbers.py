@@ -43,13 +43,6 @@ def small(value: float) -> str:
     return f"{value:.3g}"
 
 
-def amount(value: float) -> str:
-    """A number of a unit, with three digits that count: 3.17 or 48,000."""
-    if not 1000 <= abs(value) < 1e12:
-        return f"{value:.3g}"
-    return f"{float(f'{value:.3g}'):,.0f}"
-
-
 def duration(seconds: float) -> str:
     """Seconds in words, such as 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 10:

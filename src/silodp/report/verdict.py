@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from silodp.base.text import MOST_NAMED, count, shown, silo_names
+from silodp.base.text import MOST_NAMED, amount, count, shown, silo_names
 from silodp.data.tasks import TASKS
 from silodp.figures.looks import look_of
 from silodp.models.metrics import METRICS, Metric, get_metric
 from silodp.report.drawing import name_of
 from silodp.report.gains import Gain, gain, gains_by_silo, overall
-from silodp.report.numbers import amount, measured, plus_minus
+from silodp.report.numbers import measured, plus_minus
 from silodp.results.result import Result
 from silodp.runs.baselines import NAMES
 

@@ -149,6 +149,7 @@ def prepare_loaded(
         first.input_shape,
         first.num_classes,
         requests[0].prevalence,
+        get_task(first.task).first_output(preparation_of(first, first.silos[0]).target),
     )
     if custom_model is not None and requests[0].prevalence is not None:
         raise SilodpError(

@@ -1,5 +1,6 @@
 """Counts: labels are (count, exposure), and a model's output is the logarithm of the rate."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +70,13 @@ class Count(Task):
                 f"{where}: the range of the target {target.name!r} is {list(target.range)}: counts "
                 f"are from 0 to {_LARGEST:.0e} at most; declare range = [0, high]."
             )
+
+    def first_output(self, target: "Target") -> float:
+        """In logarithms, the middle of one event and the most that are declared.
+
+        From a rate of 1, clipped steps would take very long to counts in the hundreds.
+        """
+        return 0.0 if target.range is None else 0.5 * math.log(max(1.0, target.range[1]))
 
     def is_bounded(self, target: "Target") -> bool:
         """Whether the ranges of counts and of exposures are declared."""

@@ -182,6 +182,10 @@ class Task(ABC):
         """Where the outputs of a model with several of them begin."""
         return np.zeros(self.output_shape(num_classes))
 
+    def first_output(self, target: "Target") -> float:
+        """Where the output of a model with one begins, by what is declared of the target."""
+        return 0.0
+
     def ranks(self, outputs: Any) -> Any:
         """[n]: the rank of the class that outputs name. Arrays of NumPy or of JAX."""
         raise NotImplementedError(f"A {self.name} task has no order of classes.")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.base.text import percent, silo_names
+from silodp.base.text import amount, percent, silo_names
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import Federation
 from silodp.data.tasks import Task
@@ -145,7 +145,7 @@ class Metric(ABC):
 
     def finite_text(self, value: float) -> str:
         """A value as people read it, where there is one: three digits that count."""
-        return f"{value:.3g}"
+        return amount(value)
 
     def plus_minus(self, mean: float | None, spread: float | None) -> str:
         """The mean, with the spread over seeds where there is one."""
