@@ -222,6 +222,7 @@ def test_the_table_of_problems_is_for_people(cli, tmp_path, monkeypatch):
     assert done.exit_code == 2
     for words in ("silo", "remedy", "'x' where numbers stand", "in 2 silos", "[words]"):
         assert words in done.output
+    assert "--write-schema schema.toml proposes a schema" in done.stderr
 
 
 def test_a_run_tells_the_first_and_how_many_more(cli, sentence, tmp_path):
@@ -499,6 +500,11 @@ def test_a_proposal_is_for_the_task_that_was_asked_for(tmp_path):
     assert found["count"] == found["regression"] == {"range": [0, 3]}
     as_floats = frame.assign(falls=frame.falls.astype(float))  # as pandas writes them with gaps
     assert schema_of_table(as_floats, tmp_path, "falls")[1]["target"] == classes
+    exposed = frame.assign(beds=np.linspace(0.5, 39, 60))
+    _, schema = schema_of_table(exposed, tmp_path, "falls", task="count", exposure_column="beds")
+    assert schema["target"]["exposure_column"] == "beds"
+    assert schema["target"]["exposure_range"] == [0.5, 40]
+    assert "beds" not in schema["bounds"]
     days = frame.assign(falls=np.arange(60) * 7 + 1)
     _, schema = schema_of_table(days, tmp_path, "falls", task="hazard")
     assert schema["target"]["event_column"] == "died"

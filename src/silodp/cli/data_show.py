@@ -79,8 +79,13 @@ def check(
     said = loaded.said if loaded is not None else ()
     if len(problems):
         _show_problems(problems, said, as_json)
-        if _wants_schema(name_or_path, given, as_json):
-            _write_schema(name_or_path, given, Path("schema.toml"), False)
+        if not as_json and _may_have_schema(name_or_path, given):
+            if _wants_schema():
+                _write_schema(name_or_path, given, Path("schema.toml"), False)
+            else:
+                notes(soft_wrap=True).print(
+                    "--write-schema schema.toml proposes a schema, which has rules for most of it."
+                )
         raise typer.Exit(2)
     assert loaded is not None
     if as_json:
@@ -118,12 +123,15 @@ def _show_problems(problems: "Problems", said: tuple[str, ...], as_json: bool) -
     )
 
 
-def _wants_schema(name_or_path: str, given: dict[str, Any], as_json: bool) -> bool:
-    """Offers a schema to a person at a terminal who has none yet."""
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
-    if not interactive or name_or_path in DATA_SETS or "schema" in given or "target" not in given:
-        return False
-    if Path("schema.toml").exists():
+def _may_have_schema(name_or_path: str, given: dict[str, Any]) -> bool:
+    """Whether a schema could be proposed to somebody who has none yet."""
+    return name_or_path not in DATA_SETS and "schema" not in given and "target" in given
+
+
+def _wants_schema() -> bool:
+    """Offers a schema to a person at a terminal."""
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    if not interactive or Path("schema.toml").exists():
         return False
     return typer.confirm("Write a proposed schema to schema.toml, to read and edit?")
 

@@ -130,6 +130,10 @@ def proposed_schema(path: Path, options: DataOptions) -> str:
         if values_of(frame, column).map(is_missing).any():
             proposal.add("missing", column, DROP, "rows that name none are left out")
     _target(proposal, target, values_of(frame, target), task, beside)
+    if (column := beside.exposure_column) is not None:
+        lines = _exposure_lines(column, values_of(frame, column), beside)
+        proposal.lines["target"] += lines
+        proposal.taken += [] if beside.exposure_range else [column]
     return _text(path, options, proposal, reading, form)
 
 
@@ -498,6 +502,19 @@ def _event_column(frame: pd.DataFrame, names: list[str]) -> str | None:
         if len(known) == 2 and _IS_EVENT.search(name):
             return name
     return None
+
+
+def _exposure_lines(column: str, values: pd.Series, beside: Beside) -> list[str]:
+    """How long, or of how many, counts are."""
+    lines = [f"exposure_column = {_toml(column)}"]
+    if beside.exposure_range is not None:
+        return [*lines, f"exposure_range = {_toml(list(beside.exposure_range))}"]
+    numbers = np.array([number_of(text) for value in values if (text := text_of(value))])
+    known = numbers[numbers > 0]
+    if not len(known):
+        return lines
+    ends = [_short(known.min()), max(_outwards(known)[1], _short(known.max()))]
+    return [*lines, f"exposure_range = {_toml(ends)}  {_MARK}, above 0"]
 
 
 def _event_lines(beside: Beside, times: np.ndarray) -> list[str]:
