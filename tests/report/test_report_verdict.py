@@ -119,6 +119,12 @@ def test_errors_are_told_in_the_targets_own_unit(tmp_path):
     )
 
 
+def test_silos_that_were_left_out_are_named_in_words(tmp_path):
+    own = replace(made_up("ebmtl"), left_out=["7", *(f"ward {n}" for n in range(20))])
+    said = page_of(write_runs(tmp_path, own)).text
+    assert "Left out, 21 silos: '7', ward 0, ward 1, ward 2, ward 3, ward 4 and 15 more." in said
+
+
 def test_amounts_are_told_as_people_write_them():
     own = with_no_skill(made_up("ebmtl"), 2.0)
     mae = own.metrics[0] | {"metric": "mae"}

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import as_file_name, shown
+from silodp.base.text import as_file_name, shown, silo_names
 from silodp.cli import completion
 from silodp.cli.options import AsJson, Overwrite, takes_checked_options, takes_data_options
 from silodp.cli.progress import LiveProgress
@@ -383,7 +383,7 @@ def _print_federation(console: "Console", federation: "Federation") -> None:
         table.add_row(safe(silo.name), *map(str, counts), safe(labels))
     console.print(table)
     if federation.left_out:
-        console.print(f"Left out: {safe(', '.join(federation.left_out))}.")
+        console.print(f"Left out: {safe(silo_names(federation.left_out))}.")
     if federation.declared:
         console.print(f"Taken as public: {safe(', '.join(federation.declared))}.")
     if not federation.uncovered:

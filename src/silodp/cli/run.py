@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
+from silodp.base.text import count, silo_names
 from silodp.cli.options import (
     OUTPUT,
     AsJson,
@@ -133,7 +134,8 @@ def print_results(results: "list[Result]") -> None:
     if unmeasured := dict.fromkeys(silo for result in results for silo in result.unmeasured):
         console.print(metric.missing_in([safe(silo) for silo in unmeasured]), soft_wrap=True)
     if left_out := results[0].left_out:
-        console.print(f"Left out: {safe(', '.join(left_out))}.", soft_wrap=True)
+        names = f"{count(len(left_out), 'silo')}: {safe(silo_names(left_out))}"
+        console.print(f"Left out, {names}.", soft_wrap=True)
     for result in results[-1:]:
         _print_measured(result)
     for result in filter(sentences, results):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.base.text import count, shown
+from silodp.base.text import count, shown, silo_names
 from silodp.models.metrics import get_metric
 from silodp.report import answer, tables
 from silodp.report.answer import WHAT
@@ -27,7 +27,7 @@ from silodp.report.verdict import is_clear, method_name, verdict
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
 
-_MOST_NAMED = 12  # silos in a sentence
+_MOST_NAMED = 12  # classes in a sentence
 _MOST_COLUMNS = 12
 
 
@@ -156,13 +156,6 @@ def _proven(result: Result) -> str:
     return "an experiment: noise from seeds" if result.experiment else "proven"
 
 
-def listed_silos(names: Sequence[str]) -> list[str]:
-    """Names of the first few silos, and how many more there are."""
-    names_shown = [shown(name) for name in names[:_MOST_NAMED]]
-    more = len(names) - len(names_shown)
-    return names_shown + ([f"and {more:,} more"] if more else [])
-
-
 def _warnings(run: Run) -> Html | None:
     result = run.result
     notes = [
@@ -183,9 +176,10 @@ def _warnings(run: Run) -> Html | None:
             "bounded in them: they, and the gains worked out from them, are that uncertain."
         )
     if result.unmeasured:
-        notes.append(get_metric(result.metric).missing_in(listed_silos(result.unmeasured)))
+        notes.append(get_metric(result.metric).missing_in(result.unmeasured))
     if result.left_out:
-        notes.append(f"Left out: {listed_silos(result.left_out)}.")
+        names = f"{count(len(result.left_out), 'silo')}: {silo_names(result.left_out)}"
+        notes.append(f"Left out, {names}.")
     if result.tuning is not None:
         notes.append(
             "Hyperparameters were tuned, and the tuning is part of epsilon: see the settings below."
