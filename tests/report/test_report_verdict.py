@@ -104,7 +104,7 @@ def test_silos_left_behind_are_named():
 
 
 def test_silos_whose_names_are_numbers_are_not_taken_for_counts():
-    assert listed(["2", "17", "north"]) == "'2', '17', north"
+    assert listed(["2", "1.0", "north"]) == "'2', '1.0', north"
     assert listed([f"s{n}" for n in range(8)]) == "s0, s1, s2, s3, s4, s5 and 2 more (8 silos)"
 
 

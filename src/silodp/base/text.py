@@ -103,7 +103,7 @@ def few_of(names: Sequence[str], most: int = MOST_NAMED) -> str:
 
 def silo_names(silos: Sequence[str]) -> str:
     """The first few silos for a sentence; names that are numbers are no counts, and are quoted."""
-    return few_of([f"'{shown(s)}'" if s.isnumeric() else shown(s) for s in silos])
+    return few_of([f"'{s}'" if _PLAIN_NUMBER.fullmatch(s) else shown(s) for s in silos])
 
 
 def numbered(kind: str, number: int, count: int, least: int = 2) -> str:

@@ -367,8 +367,8 @@ def _read_csv(path: Path, content: Any, as_text: Collection[str]) -> pd.DataFram
         raise Fault(
             f"{path}",
             f"cannot be read as CSV ({reason})",
-            "each row needs as many values as the header; put values that hold the delimiter in "
-            "quotation marks",
+            "each row needs as many values as the header, which is the first line; take out titles "
+            "above it, and put values that hold the delimiter in quotation marks",
         ) from error
 
 
