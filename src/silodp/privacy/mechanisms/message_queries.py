@@ -41,6 +41,10 @@ class MessageSchedule(Schedule):
         if abs(sum(self.shares) - 1.0) > 1e-9:
             raise SilodpError(f"{self} is no schedule: the shares of its messages sum to 1.")
 
+    def noise_of(self, number: int, noise_multiplier: float) -> float:
+        """Noise multiplier of message `number`, if that of all together is `noise_multiplier`."""
+        return noise_multiplier / math.sqrt(self.shares[number])
+
 
 class MessageQueries(NamedTuple):
     """What a method of few messages may ask of one silo in one round: one of two questions.
