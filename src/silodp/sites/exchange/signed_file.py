@@ -13,6 +13,7 @@ Whoever sends a file may be hostile: it is read up to a limit, runs nothing, unp
 what the head claims is true only once the signature is checked.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -72,10 +73,15 @@ def round_words(number: int, rounds: int) -> str:
     return f"round {number + 1} of {rounds}" if number < rounds else "the last question"
 
 
+@functools.lru_cache(maxsize=8)
+def names_of(sites: tuple[str, ...]) -> Mapping[str, str]:
+    """A name for files of each site."""
+    return dict(zip(sites, folder_names(sites), strict=True))
+
+
 def file_name(heading: Heading, proposal: Proposal) -> str:
     """The name of a file: whose it is, of which run and round, and what."""
-    names = dict(zip(proposal.sites, folder_names(proposal.sites), strict=True))
-    parts, run = [names[heading.site]], heading.job.rpartition("-")[2]
+    parts, run = [names_of(proposal.sites)[heading.site]], heading.job.rpartition("-")[2]
     if heading.job:
         rounds = proposal.training["rounds"]
         parts += [] if run == "1" else [f"run-{run}"]

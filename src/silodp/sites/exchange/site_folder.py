@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.base.text import folder_names
 from silodp.base.version import own_version
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION
 from silodp.privacy.policy import Policy
@@ -37,6 +36,7 @@ from silodp.sites.exchange.signed_file import (
     Received,
     federation_id,
     file_name,
+    names_of,
     round_words,
     signed_file,
 )
@@ -75,8 +75,7 @@ class Invitation(NamedTuple):
     @property
     def folder_name(self) -> str:
         """A name for the site's folder: its own, as far as file systems allow."""
-        names = folder_names(self.proposal.sites)
-        return dict(zip(self.proposal.sites, names, strict=True))[self.site]
+        return names_of(self.proposal.sites)[self.site]
 
 
 def read_invitation(path: Path) -> Invitation:
