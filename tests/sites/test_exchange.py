@@ -496,6 +496,8 @@ def test_a_folder_that_is_there_is_kept(joined, sentence, cli):
     again = cli("exchange", "init", joined.folder / "fed.toml", "--out", joined.fed)
     assert "is there already" in sentence(again)
     assert (joined.fed / "exchange" / KEY_FILE).read_bytes() == key
+    invitation = joined.fed / "to-send" / "north.invitation"
+    assert "silodp exchange join" in sentence(cli("exchange", "init", invitation))
 
 
 # --- hostile files

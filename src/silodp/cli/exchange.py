@@ -13,7 +13,10 @@ from silodp.cli.options import AsJson
 from silodp.cli.terminal import answers, notes, print_json, safe
 
 app = typer.Typer(
-    help="Trains across sites by files, sent by mail, SFTP or stick: no server, no port.",
+    help="""Trains across sites by files, sent by mail, SFTP or stick: no server, no port.
+
+    The coordinator: init, merge (join files), then ask and merge (answers) in turn. A site: join,
+    then answer each file that comes.""",
     no_args_is_help=True,
 )
 

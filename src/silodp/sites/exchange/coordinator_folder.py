@@ -30,6 +30,7 @@ from silodp.sites.exchange.signed_file import (
     Received,
     federation_id,
     file_name,
+    is_exchange_file,
     names_of,
     signed_file,
 )
@@ -48,6 +49,10 @@ def is_coordinators(folder: Path) -> bool:
 
 def make_coordinator(path: Path, folder: Path | None = None) -> "CoordinatorFolder":
     """Makes the folder and an invitation for each site, whole or not at all."""
+    if is_exchange_file(path):
+        raise SilodpError(
+            f"{path} is a file from a coordinator: a site takes part with `silodp exchange join`."
+        )
     proposal = read_federation(path).proposal
     folder = folder or path.parent / path.stem
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -121,6 +121,15 @@ def signed_file(
     return _FIRST + signature(key, _FIRST + body).encode() + b"\n" + body
 
 
+def is_exchange_file(path: Path) -> bool:
+    """Whether the file begins as one of an exchange does."""
+    try:
+        with path.open("rb") as file:
+            return _ANY_FIRST.match(file.read(len(_FIRST) + 8)) is not None
+    except OSError:
+        return False
+
+
 class Received:
     """A file as it came. What it claims is believed only after `is_by`.
 
