@@ -28,6 +28,7 @@ from silodp.sites.state_file import load_state
 _ASKED, _ANSWERS = "asked.json", "answers"
 _SILENT = "no answer by file"
 _PUT_BACK = "put back an intact copy"
+_LONGEST_REASON = 300
 
 
 class Asked(NamedTuple):
@@ -77,7 +78,7 @@ class _Answer(NamedTuple):
     def refusal(self) -> str | None:
         """Why the site refuses; None if it does not."""
         last = self.worked or self.joined
-        return None if last.status == "ok" else shown(last.reason, None)
+        return None if last.status == "ok" else shown(last.reason, _LONGEST_REASON)
 
 
 class CoordinatorJob:
