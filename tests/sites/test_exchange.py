@@ -548,6 +548,38 @@ def test_a_file_says_the_same_only_in_one_way(tmp_path):
 # --- the rest
 
 
+def test_a_person_sees_what_a_file_holds(answered, cli, sentence, tmp_path):
+    path = reply_of(answered, "north")
+    held = json.loads(answered.done("show", path, "--json"))
+    assert (held["what"], held["site"], held["round"]) == ("answer", "north", 0)
+    joining, work = held["messages"]
+    assert joining == {"status": "ok", "reason": "", "finished": False, "arrays": []}
+    flat = np.array(work["arrays"][0]["numbers"], np.float32)
+    assert flat.tobytes() == numbers(path)[0]
+    said = answered.done("show", question(answered, "north"))
+    assert "message: kind train" in said
+    assert '"sites": ["north", "south", "east"]' in said
+    invitation = answered.done("show", answered.fed / "to-send" / "north.invitation")
+    assert "public: " in invitation
+    assert "round" not in invitation.split("proposal: ")[0]
+    assert "no file of an exchange" in sentence(cli("exchange", "show", answered.fed / "fed.toml"))
+
+
+def test_scripts_read_json(answered, tmp_path):
+    users = answered.copied(tmp_path / "users")
+    answer = users.done("answer", users.sites["north"], question(users, "north"), "--json")
+    told = json.loads(answer)
+    assert (told["kind"], told["model"]) == ("train", None)
+    assert 0 < told["spent"] < 4
+    told = json.loads(users.done("merge", users.fed, told["file"], "--json"))
+    assert (told["round"], told["merged"], told["waiting"]) == (0, False, ["south", "east"])
+    told = json.loads(users.done("merge", users.fed, reply_of(users, "south"), "--now", "--json"))
+    assert (told["merged"], told["finished"]) == (True, False)
+    assert told["sites"]["east"] == "no answer by file"
+    told = json.loads(users.done("ask", users.fed, "--json"))
+    assert (told["round"], told["rounds"], len(told["files"])) == (1, 2, 3)
+
+
 def test_the_demo_says_every_step(tmp_path):
     said = []
     rows = demo.run_demo(tmp_path / "demo", 1, said.append)

@@ -1,12 +1,15 @@
 """`silodp exchange`: a federation without a server, by files that people send each other."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
+from silodp.base.text import shown
 from silodp.cli import site as site_commands
 from silodp.cli.federation import Run
 from silodp.cli.options import AsJson
@@ -307,6 +310,35 @@ def status(
     console.print(table)
 
 
+@app.command("show")
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of an exchange.")],
+    as_json: AsJson = False,
+) -> None:
+    """Shows what a file holds, number by number, for who wants to see it before it is sent.
+
+    Its signature is checked where it is taken: by `answer` and `merge`.
+    """
+    from silodp.sites.exchange.contents import contents_of
+
+    held = contents_of(file)
+    if as_json:
+        print_json(held)
+        return
+    console = answers(soft_wrap=True)
+    messages = held.pop("messages")
+    for name, value in held.items():
+        console.print(f"{name}: {_in_a_line(value)}")
+    for message in messages:
+        arrays = message.pop("arrays")
+        words = (f"{name} {_in_a_line(value)}" for name, value in message.items() if value != "")
+        console.print(f"message: {'; '.join(words)}")
+        for array in arrays:
+            shape = " x ".join(map(str, array["shape"])) or "one"
+            numbers = _in_a_line(array["numbers"], longest=300)
+            console.print(f"  {shape} {array['dtype']}: {numbers}")
+
+
 @app.command("demo")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("runs/exchange"),
@@ -355,6 +387,11 @@ def _place(site: str, job: dict[str, Any]) -> str:
     if site in job["waiting"]:
         return f"{words}: asked"
     return f"{words}: {'answered' if site in job['answered'] else 'not asked'}"
+
+
+def _in_a_line(value: Any, longest: int | None = None) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return escape(shown(text, longest))
 
 
 def _size(path: Path) -> str:
