@@ -10,6 +10,7 @@ noise) / s^2. What is unknown is the mean (by generalised least squares) and the
 restricted likelihood); the model of a silo is what is then expected of w_k.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -72,11 +73,12 @@ def covariance_of(silo: Sums, prior: Prior) -> Square:
     return (axes * variance) @ axes.T + follows @ prior.covariance @ follows.T
 
 
-def estimate(silos: Sums, residual: float) -> Prior:
+def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Prior:
     """The mean and the spread from all silos, of which `residual` is left unexplained.
 
-    The last weight is the constant's. The others are 0 beforehand, but for a variance that is
+    The last weight is the constant's, of variance `constant` beforehand. The others are 0 beforehand, but for a variance that is
     likeliest in the light of the mean and its error: where noise hides all, a constant is left.
+    `usual` is about how large variances of weights are where nothing is known of them.
     """
     count, size = silos.values.shape
     cross = _to_axes(silos.axes, silos.cross)
@@ -91,18 +93,20 @@ def estimate(silos: Sums, residual: float) -> Prior:
 
     mean, covariance = by_least_squares()
     for _ in range(CONSTANTS.spread_steps if count > 1 else 0):
-        spread = _likeliest_spread(silos, mean, covariance, residual)
+        spread = _likeliest_spread(silos, mean, covariance, residual, usual)
         mean, covariance = by_least_squares()
-    return Prior(*_shrunk(mean, covariance), spread, residual)
+    return Prior(*_shrunk(mean, covariance, constant, usual), spread, residual)
 
 
-def _likeliest_spread(silos: Sums, mean: Vector, covariance: Square, residual: float) -> float:
+def _likeliest_spread(
+    silos: Sums, mean: Vector, covariance: Square, residual: float, usual: float
+) -> float:
     """The spread of the largest restricted likelihood, for this mean and its error."""
     s = silos.values
     # Deviations from a mean that was fitted to them are too small by what it took of them.
     taken = s**2 * np.einsum("kij,il,klj->kj", silos.axes, covariance, silos.axes, optimize=True)
     squares = _deviations(silos, mean) ** 2 + taken
-    return likeliest_variance(squares, residual * s + silos.noise[:, None], s)
+    return likeliest_variance(squares, residual * s + silos.noise[:, None], s, usual=usual)
 
 
 def likeliest_variance(
@@ -110,6 +114,7 @@ def likeliest_variance(
     errors: Float[np.ndarray, "*n"],
     factors: Float[np.ndarray, "*n"] | float = 1.0,
     least: float = 0.0,
+    usual: float = math.inf,
 ) -> float:
     """The likeliest variance v of numbers of which `factors` times are seen, with errors.
 
@@ -118,13 +123,15 @@ def likeliest_variance(
       errors: variances.
       factors: see above.
       least: what v is at least.
+      usual: what v is about, before anything is seen; where noise hides all, that is little, so
+        that v is 0 then, and not what chance makes likeliest.
     """
     errors = np.maximum(errors, CONSTANTS.smallest**2)
     own = np.broadcast_to(factors, squares.shape) ** 2
 
     def slope(variance: float) -> float:
         total = variance * own + errors
-        return float((own * (squares - total) / total**2).sum())
+        return float((own * (squares - total) / total**2).sum()) - 2.0 / usual
 
     if slope(least) <= 0:
         return least
@@ -136,14 +143,16 @@ def likeliest_variance(
     return high
 
 
-def _shrunk(mean: Vector, covariance: Square) -> tuple[Vector, Square]:
+def _shrunk(
+    mean: Vector, covariance: Square, constant: float, usual: float
+) -> tuple[Vector, Square]:
     """The mean, shrunk to a constant as far as its error says, and its error then."""
     errors, axes = np.linalg.eigh(covariance[:-1, :-1])
     errors = np.maximum(errors, CONSTANTS.smallest)
     least = CONSTANTS.least_variance * float(errors.mean())
-    variance = likeliest_variance((axes.T @ mean[:-1]) ** 2, errors, least=least)
+    variance = likeliest_variance((axes.T @ mean[:-1]) ** 2, errors, least=least, usual=usual)
     precision = np.linalg.inv(covariance)
-    beforehand = np.append(np.full(len(errors), 1.0 / variance), 0.0)
+    beforehand = np.append(np.full(len(errors), 1.0 / variance), 1.0 / constant)
     after = np.linalg.inv(precision + np.diag(beforehand))
     return after @ (precision @ mean), after
 

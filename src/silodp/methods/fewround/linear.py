@@ -218,10 +218,14 @@ def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> S
     else:
         silos = [_with(own, one, shared) for own, one in zip(server.silos, later, strict=True)]
     squares, error = _mean_square(silos)
+    # The constant's entry of a vector is 1 / length: its weight is the mean label times that.
+    constant = CONSTANTS.usual_square * silos[0].vectors.length ** 2
+    # Variances with which models would explain labels.
+    usual = squares / float(np.trace(shared.gram.mean))
     residual = squares if shared.round == 0 else shared.prior.residual
     for _ in range(2):  # the second with residuals, and blur, of the first's model
         sums = sums_of(silos, shared)
-        shared = shared._replace(prior=estimate(sums, residual))
+        shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
     return Server(silos, Shared(shared.round + 1, shared.gram, shared.prior, scale))
@@ -234,9 +238,9 @@ def _mean_square(silos: list[Released]) -> tuple[float, float]:
     """
     if silos[0].vectors.two_classes:
         return 1.0, 0.0
-    total = sum(one.records for one in silos)
-    variance = sum(float(one.noise[2]) ** 2 for one in silos) / total**2
-    mean = sum(one.labels for one in silos) / total
+    weights, total = _weights(silos, 2)
+    variance = float(weights**2 @ np.array([one.noise[2] ** 2 for one in silos])) / total**2
+    mean = float(weights @ np.array([one.labels for one in silos])) / total
     usual, spread = CONSTANTS.usual_square, CONSTANTS.square_spread**2
     share = spread / (spread + variance)
     mean = usual + share * (mean - usual)
@@ -246,23 +250,34 @@ def _mean_square(silos: list[Released]) -> tuple[float, float]:
 def _residual(
     silos: list[Released], sums: Sums, shared: Shared, squares: float, error: float
 ) -> float:
-    """Variance of what the mean model leaves unexplained, of all records together.
+    """Variance of what models leave unexplained, of all records together.
 
-    What it explains counts as far as it is more than noise may make it.
+    What the mean model explains counts as far as it is more than noise may make it.
     """
-    total, mean = sum(one.records for one in silos), shared.prior.mean
-    gram = shared.gram.mean
+    prior, gram = shared.prior, shared.gram.mean
     # The first messages' cross moments: those of later ones rest on shrunk second moments.
-    cross = np.sum([one.cross for one in silos], axis=0) / total
-    noise = sum(float(one.noise[1]) ** 2 for one in silos) / total**2
+    weights, total = _weights(silos, 1)
+    noises = np.array([one.noise[1] ** 2 for one in silos])
+    cross = weights @ np.stack([one.cross for one in silos]) / total
+    mean = prior.mean
     explained = float(2 * mean @ cross - mean @ gram @ mean)
     # The mean was fitted to their noise, as far as nothing better was known.
-    fitted = np.mean(sums.noise / np.array([one.noise[1] ** 2 for one in silos]))
-    explained -= 2 * float(fitted) * float((shared.prior.covariance * gram).sum())
-    variance = error**2 + 4 * float(mean @ mean) * noise
+    known_later = np.minimum(sums.noise / np.maximum(noises, CONSTANTS.smallest), 1.0)
+    explained -= 2 * float(np.mean(known_later)) * float((prior.covariance * gram).sum())
+    variance = error**2 + 4 * float(mean @ mean) * float(weights**2 @ noises) / total**2
     explained = max(0.0, explained)
     share = explained**2 / max(explained**2 + variance, CONSTANTS.smallest)
-    return max(squares - share * explained, CONSTANTS.least_residual**2)
+    # Silos' own models explain what they differ by, too.
+    differing = min(prior.spread * float(np.trace(gram)), 0.5 * squares)
+    return max(squares - share * explained - differing, CONSTANTS.least_residual**2)
+
+
+def _weights(silos: list[Released], part: int) -> tuple[Float[np.ndarray, " silos"], float]:
+    """How much silos count in a mean over records, by the noise of that part; and all together."""
+    noise = np.array([one.noise[part] ** 2 for one in silos])
+    counts = np.array([one.records for one in silos])
+    weights = 1.0 / (1.0 + noise / counts)
+    return weights, float(weights @ counts)
 
 
 def as_log_odds(weights: Vector, own: Released, shared: Shared) -> Vector:

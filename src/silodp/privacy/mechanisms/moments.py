@@ -49,6 +49,8 @@ _EXACT_BITS = 52
 _MOST_BITS = 24
 # Deviation of the noise in grains: below what `rounded_gaussian` draws without looking twice.
 _DEVIATION_BITS = 30
+# Entries of records beyond are cut off, so that no square is infinite.
+_LARGEST = 2.0**400
 # Weights beyond are cut off: no model that means anything has them.
 _LARGEST_WEIGHT = 2.0**20
 # What double precision may add to a deviation, as a share of it.
@@ -131,6 +133,7 @@ def whole_records(
 def _whole(vectors: Num[np.ndarray, "records size"], bits: int) -> Vectors:
     """Vectors rounded to whole numbers of 2^-bits, of a length of at most 2^bits."""
     vectors = np.where(np.isfinite(vectors), vectors, 0.0).astype(np.float64)
+    vectors = np.clip(vectors, -_LARGEST, _LARGEST)
     # Summed entry by entry: a row's length does not hang on how many rows there are.
     squared = np.zeros(len(vectors))
     for column in vectors.T:
