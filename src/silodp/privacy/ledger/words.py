@@ -14,6 +14,8 @@ def in_words(entry: Entry) -> str:
             return f"Ledger opened, counts {body['relation']} per {body['unit']}"
         case "policy":
             return _policy(body)
+        case "reserve" if "question" in body["about"]:
+            return f"Reserved for one answer{_about(body)}"
         case "reserve":
             alone = " The lifetime is given to it alone." if body["alone"] else ""
             return f"Reserved for {body['rounds']} rounds{_about(body)}.{alone}"

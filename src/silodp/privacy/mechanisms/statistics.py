@@ -1,4 +1,4 @@
-"""Noisy statistics of a silo, each at a price: moments of features or labels, and a test metric.
+"""Noisy statistics of a silo, each at a price: moments of features or labels, means of scores.
 
 All are Gaussian mechanisms on bounded sums, worked out once on the host. Noise multipliers are in
 units of what one record can add to the sum. What each record adds is cut off to whole grains before
@@ -117,6 +117,41 @@ def noisy_metric(
     grain, deviation = _lattice(largest * (1 + max_count * 2.0**-21), noise_multiplier)
     whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
     return whole * grain / public_count
+
+
+def noisy_mean_of_scores(
+    scores: Float[np.ndarray, " records"],
+    low: float,
+    high: float,
+    count: int,
+    noise_multiplier: float,
+    random: HostRandom,
+    subject: Shaped[np.ndarray, " records"] | None = None,
+) -> float:
+    """The mean of scores from `low` to `high`, each from its own record alone, with noise.
+
+    Scores are taken from the middle: then a record adds half of what lies between the ends, and no
+    more. The noise has standard deviation `noise_of_mean`. What is released is not clipped.
+
+    Args:
+      scores: of each record.
+      low: the smallest score.
+      high: the largest score.
+      count: what sums are divided by: the number of records (or subjects) as far as it is public.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
+      subject: whom each record is about: their records then count as one, by their mean.
+    """
+    middle, half = (low + high) / 2, (high - low) / 2
+    added = np.clip(scores - middle, -half, half)[:, None]
+    if subject is not None:
+        added = _by_subject(added, subject)
+    return middle + float(_noisy_sum(added, half, noise_multiplier, random)[0]) / count
+
+
+def noise_of_mean(low: float, high: float, count: int, noise_multiplier: float) -> float:
+    """The standard deviation of the noise of `noisy_mean_of_scores`."""
+    return (high - low) / 2 * noise_multiplier / count
 
 
 def _by_subject(
