@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silodp.base.errors import SilodpError
-from silodp.cli.options import OUTPUT, AsJson
+from silodp.cli.options import AsJson, Yes
 from silodp.cli.predict import ModelFolder, SchemaOfTable, SheetOfTable, SiloOfModel, read_new
 from silodp.cli.terminal import answers, notes, print_json, safe
 
@@ -65,10 +65,7 @@ def accept(
     ] = None,
     schema: SchemaOfTable = None,
     sheet: SheetOfTable = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Charge the price without a question.", rich_help_panel=OUTPUT),
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Answers whether a model is good enough on a silo's own test records, at a small price.
