@@ -9,6 +9,7 @@ from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Yes
 from silodp.cli.predict import ModelFolder, SchemaOfTable, SheetOfTable, SiloOfModel, read_new
 from silodp.cli.terminal import answers, notes, print_json, safe
+from silodp.config.options import OPTIONS
 
 if TYPE_CHECKING:
     from silodp.runs.acceptance import Answer, Question
@@ -57,7 +58,7 @@ def accept(
     ] = None,
     subject_column: Annotated[
         str | None,
-        typer.Option(help="Column that names whom a record is about, if people are protected."),
+        typer.Option(help=OPTIONS["subject_column"].help),
     ] = None,
     charged_to: Annotated[
         str | None,
