@@ -13,7 +13,7 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score
 
 import silodp
 from silodp import Federation, Records, Silo, SilodpError
-from silodp.models.metrics import get_metric
+from silodp.models.metrics import get_metric, wilson
 from silodp.report.measured_part import release_words, silos_with_noise
 from silodp.results.result import read_result
 
@@ -117,6 +117,19 @@ def test_a_silo_of_one_class_has_no_auc_and_is_no_error():
     assert [one["no_skill"] for one in accuracy["per_silo"]] == pytest.approx([0.5, 0.8, 1.0])
     low, high = accuracy["per_silo"][2]["interval"]
     assert 0.9 < low < high == 1.0  # Wilson's: never of no width
+
+
+def test_the_interval_of_a_mean_of_shares_goes_by_what_silos_weigh():
+    """A recall of few positives is unsure, and the mean over silos with it."""
+    federation = of_two_classes(yes=(0.5, 0.05))  # of 60 records 30, and 3
+    found = silodp.run(federation=federation, metrics="recall,accuracy", **EXACT)
+    recall, accuracy = entry(found, "recall"), entry(found, "accuracy")
+    unsure = 1 / (0.5**2 / 30 + 0.5**2 / 3)
+    for one, count in ((recall, unsure), (accuracy, 120)):
+        assert one["test"]["interval"] == pytest.approx(wilson(one["test"]["mean"], count))
+    counts = [30, 3]
+    for silo, count in zip(recall["per_silo"], counts, strict=True):
+        assert silo["interval"] == pytest.approx(wilson(silo["mean"], count))
 
 
 def test_a_model_that_is_compiled_is_measured_alike(federation):

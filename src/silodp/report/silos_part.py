@@ -144,6 +144,13 @@ def _metric_cell(silo: Mapping[str, Any], result: Result) -> Cell:
     return Cell(plus_minus(silo["mean"], silo["std"], result.metric), silo["mean"])
 
 
+def _counts_cell(records: int | None, tests: int | None) -> Cell:
+    """Records for training and for testing, as far as they are public; a cell each is too many."""
+    known = "secret" if records is None else f"{records:,}"
+    text = known if tests is None else f"{known} + {tests:,}"
+    return Cell(text, float(records or math.nan))
+
+
 def _noise_cell(private: Mapping[str, Any] | None, result: Result) -> Cell:
     if private is None:
         return Cell("", math.nan)
@@ -155,7 +162,7 @@ def _silo_table(
 ) -> Html:
     result = run.result
     budgets = [] if one_budget(result.epsilons) else ["epsilon"]  # the same says nothing here
-    columns = ["silo", "records", *budgets, method_name(result)]
+    columns = ["silo", "records + tests", *budgets, method_name(result)]
     entry = first_entry(result)
     if entry is not None and entry["release"] == "exact":
         columns += ["95 %", no_skill_name(result)]
@@ -169,10 +176,9 @@ def _silo_table(
         columns += [WHAT[method], f"vs {WHAT[method]}"]
     rows = []
     for place, (silo, privacy) in enumerate(zip(result.per_silo, result.privacy, strict=True)):
-        records = silo["records"]
         row: list[Any] = [
             silo["silo"],
-            Cell("secret" if records is None else f"{records:,}", float(records or math.nan)),
+            _counts_cell(silo["records"], silo["test_records"]),
             *([Cell(budget(privacy["epsilon"]), privacy["epsilon"])] if budgets else []),
             _metric_cell(silo, result),
         ]

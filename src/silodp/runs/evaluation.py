@@ -130,7 +130,7 @@ class _Measured:
         values = self._values if own is None else np.where(self._known, own, np.nan)
         overall = self._over_silos(values)
         tried = _deviations(self._over_silos_tried(self._tried, self._values))
-        count = float(np.mean((self._counts * self._known).sum(axis=1)))
+        count = self._count_overall() if self._is_share else 0.0
         return {
             "metric": self._metric.name,
             "release": "exact",
@@ -193,6 +193,17 @@ class _Measured:
         """Test records of the silos that have the metric, in one seed."""
         counts = np.stack([one.test_counts for one in self._federations])
         return float(np.mean((counts * self._known).sum(axis=1)))
+
+    def _count_overall(self) -> float:
+        """Of how many records a single share would be as sure as the mean over silos.
+
+        Silos weigh by their test records, and not by those that their own share is of: a silo with
+        two positives among a hundred records makes a mean of recalls as unsure as it weighs.
+        """
+        tests = np.stack([one.public_test_counts for one in self._federations]) * self._known
+        weights = tests / np.maximum(1, tests.sum(axis=1, keepdims=True))
+        variance = (weights**2 / np.maximum(1, self._counts)).sum(axis=1)
+        return float(np.mean(1 / variance)) if (variance > 0).all() else 0.0
 
     def _over_silos(self, values: np.ndarray) -> np.ndarray:
         """[seeds, silos] -> [seeds]."""
