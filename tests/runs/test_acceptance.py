@@ -343,6 +343,26 @@ def test_a_process_that_is_killed_charges_once_and_answers_later(ask, tmp_path, 
     assert charges(tmp_path) == [(1, True)]
 
 
+def test_an_answer_is_asked_for_twice_and_charged_once(ask, tmp_path):
+    asked, other = ask(at_least=0.5), ask(at_least=0.5)
+    assert asked.answer() == asked.answer() == other.answer()
+    assert charges(tmp_path) == [(1, True)]
+
+
+def test_an_answer_is_no_run_that_could_be_made_again(home, ask, tmp_path):
+    ask(at_least=0.5).answer()
+    silodp.run(
+        data=str(home / "table.csv"), silo_column="site", target="ill", ignore=["patient", "days"],
+        schema=home / "ill.toml", method="local", epsilon=1, delta=1e-5, lifetime_epsilon=20, rounds=3,
+        batch_size=32, ledger=tmp_path / "ledgers",
+    )  # fmt: skip
+    before = silodp.remaining(tmp_path / "ledgers", "north")
+    ask(at_most=0.5, metric="brier").answer()
+    after = silodp.remaining(tmp_path / "ledgers", "north")
+    assert after["same_again"]["rounds"] == before["same_again"]["rounds"] == 3
+    assert after["left_share"] < before["left_share"]
+
+
 def test_the_noise_of_a_question_that_was_cut_short_is_the_same(ask, tmp_path, monkeypatch):
     drawn = []
 
@@ -519,6 +539,7 @@ def test_it_is_asked_and_answered_on_the_command_line(cli, home, policy, tmp_pat
     ledgers = tmp_path / "ledgers"
     asked = ("accept", home / "ill", home / "table.csv", "--silo", "north", "--ledger", ledgers)
     asked += ("--at-least", "0.5", "--policies", policy(), "--epsilon", "1")
+    assert "this is the table that the model was trained on" in cli(*asked, answers="n\n").stderr
     declined = cli(*asked, answers="n\n")
     assert declined.exit_code == 0
     assert "Price: epsilon 1 at delta 1e-05 (add-remove, per record)" in declined.stderr

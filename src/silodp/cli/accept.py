@@ -75,7 +75,7 @@ def accept(
     The same question is not charged twice.
     """
     from silodp.results.model_export.personal_model import load_model
-    from silodp.runs.asking import USUAL_EPSILON, column_of_silos, question
+    from silodp.runs.asking import USUAL_EPSILON, column_of_silos, is_table_of_run, question
 
     if as_json and not yes:
         raise SilodpError("--json asks no questions: give --yes as well, which charges the price.")
@@ -98,8 +98,14 @@ def accept(
         policies=policies,
         subject_column=subject_column,
     )
+    console = notes(soft_wrap=True)
     for sentence in asked.sentences():
-        notes(soft_wrap=True).print(safe(sentence))
+        console.print(safe(sentence))
+    if is_table_of_run(loaded, table):
+        console.print(
+            "[yellow]Note:[/] this is the table that the model was trained on: it looks better "
+            "here than it is. Give records that were kept apart."
+        )
     costs = asked.shares is not None
     if costs and not yes and not typer.confirm("Charge this price, and answer?", err=True):
         notes().print("Nothing was charged.")

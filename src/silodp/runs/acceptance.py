@@ -38,6 +38,7 @@ import numpy as np
 from dp_accounting import get_epsilon_gaussian
 from scipy.special import ndtri
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.text import percent
@@ -144,7 +145,6 @@ class Question:
     _scores: Scores
     _ledgers: RunLedgers
     _place: Path
-    _begun: tuple[str, bytes] | None
 
     # --- power
 
@@ -174,16 +174,19 @@ class Question:
 
     def answer(self) -> Answer:
         """Charges the price, then answers; a question that was charged before is only answered."""
-        if self.known is not None:
-            self._close_if_open()
-            return self.known
-        run, secret = self._begun or (secrets.token_hex(8), new_secret("os"))
-        session = RunSession(self._ledgers, (), 1, run)
-        reserved = run_of(self._ledgers.directory, self.silo, run) is not None
-        if self._begun is None:
+        # Whatever was known when it was asked: it may have been answered since.
+        before = kept_of(self._place, self._ledgers.directory, self.silo)
+        if before is not None and before.released is not None:
+            self._close_if_open(before.run)
+            return self.read(before.released)
+        run, secret = secrets.token_hex(8), new_secret("os")
+        if before is None:
             # Before anything is reserved: whoever finds it charged has the secret as well.
             self._keep({"run": run, "secret": secret.hex()})
-        if reserved:
+        else:
+            run, secret = before.run, before.secret
+        session = RunSession(self._ledgers, (), 1, run)
+        if run_of(self._ledgers.directory, self.silo, run) is not None:
             session.resume(secret, 0)
         else:
             try:
@@ -232,12 +235,11 @@ class Question:
         text = json.dumps({"format": FORMAT, "question": plain(self.described())} | content)
         write_file(self._place, text + "\n", sync="folder")
 
-    def _close_if_open(self) -> None:
+    def _close_if_open(self, run: str) -> None:
         """Closes a question that was answered, and cut short before it was closed."""
-        assert self._begun is not None
-        standing = run_of(self._ledgers.directory, self.silo, self._begun[0])
+        standing = run_of(self._ledgers.directory, self.silo, run)
         if standing is not None and standing.closed is None:
-            session = RunSession(self._ledgers, (), 1, self._begun[0])
+            session = RunSession(self._ledgers, (), 1, run)
             session.resume(b"", 0)
             session.close(FINISHED)
 
@@ -344,6 +346,33 @@ class Question:
 
     def __repr__(self) -> str:
         return f"<Question: {self.words}; epsilon {self.epsilon:g}>"
+
+
+class Kept(NamedTuple):
+    """What is kept of a question: the run in the ledger, and its secret or what was released."""
+
+    run: str
+    secret: bytes
+    released: float | None
+
+
+def kept_of(place: Path, directory: Path, silo: str) -> Kept | None:
+    """What is kept there of a question; None if nothing can come of it any more."""
+    if not place.exists():
+        return None
+    remedy = "remove it, and the question is charged anew"
+    content = read_json(place, remedy=remedy)
+    try:
+        run, released = str(content["run"]), content.get("released")
+        secret = bytes.fromhex(content.get("secret", ""))
+        if content["format"] != FORMAT or (released is None) != bool(secret):
+            raise ValueError
+        kept = Kept(run, secret, None if released is None else float(released))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise SilodpError(f"{place} is not an answer of silodp: {remedy}.") from None
+    standing = run_of(directory, silo, run)
+    closed = standing is not None and standing.closed is not None
+    return None if closed and kept.released is None else kept  # closed before it was answered
 
 
 def interval_elsewhere(share: float, noise: float, count: int) -> tuple[float, float]:

@@ -30,13 +30,14 @@ from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.ledger.account import Allowance, account_of
 from silodp.privacy.ledger.charging import Reservation, run_of
 from silodp.privacy.ledger.storage import exists, read_ledger
+from silodp.privacy.ledger.words import QUESTION
 from silodp.privacy.mechanisms.statistics import gaussian_event
 from silodp.privacy.policy import RECORD_COUNT, Policy
 from silodp.privacy.policy_files import read_policy
 from silodp.privacy.session import RunLedgers
 from silodp.results.model_export.personal_model import PersonalModel, load_model
 from silodp.results.result import RESULT_FILE
-from silodp.runs.acceptance import FORMAT, Question, Scores
+from silodp.runs.acceptance import Question, Scores, kept_of
 
 USUAL_EPSILON = 0.1
 ANSWERS_FOLDER = "answers"  # in the folder of the ledgers
@@ -149,7 +150,7 @@ def question(
         "noise_multiplier": noise,
     }
     place = directory / ANSWERS_FOLDER / f"{_digest(name, described, loaded, scores)}.json"
-    begun, released = _kept(place, directory, name)
+    before = kept_of(place, directory, name)
 
     def event_of(first: int, last: int) -> DpEvent:
         return gaussian_event(noise, int(first <= 0 < last))
@@ -164,15 +165,15 @@ def question(
         _scores=scores,
         _ledgers=RunLedgers(directory, {}, {}),
         _place=place,
-        _begun=begun,
     )
-    about = {"summary": f"{draft.words}, noise {noise:.4g}", "question": plain(described)}
+    about = {"summary": f"{draft.words}, noise {noise:.4g}", QUESTION: plain(described)}
     ledgers = RunLedgers(
         directory, {name: Reservation(0.0, about, 1, event_of)}, {name: allowance}, strictest=True
     )
-    known = None if released is None else draft.read(released)
-    shares = None
-    if known is None and (begun is None or run_of(directory, name, begun[0]) is None):
+    known = shares = None
+    if before is not None and before.released is not None:
+        known = draft.read(before.released)
+    elif before is None or run_of(directory, name, before.run) is None:
         shares = ledgers.check()[name]
     return replace(draft, shares=shares, known=known, _ledgers=ledgers)
 
@@ -336,13 +337,23 @@ def _subject_column(
 
 def column_of_silos(loaded: PersonalModel, given: str | None) -> str | None:
     """The column that names silos: as given, or as the run's folder has it if it is at hand."""
+    return given if given is not None else _option_of_run(loaded, "silo_column")
+
+
+def is_table_of_run(loaded: PersonalModel, table: Path) -> bool:
+    """Whether the model's run was given this table, if its folder is at hand."""
+    data = _option_of_run(loaded, "data")
+    return data is not None and Path(data).is_file() and Path(data).samefile(table)
+
+
+def _option_of_run(loaded: PersonalModel, name: str) -> str | None:
     result = loaded.about.path.parent.parent.parent / RESULT_FILE
-    if given is not None or not result.is_file():
-        return given
+    if not result.is_file():
+        return None
     content = read_json(result, remedy="run it again")
     options = content.get("options") if isinstance(content, dict) else None
-    column = options.get("silo_column") if isinstance(options, dict) else None
-    return column if isinstance(column, str) else None
+    value = options.get(name) if isinstance(options, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _own_rows(table: pd.DataFrame, name: str, column: str | None, must: bool) -> pd.DataFrame:
@@ -443,23 +454,3 @@ def _digest(name: str, described: dict[str, Any], loaded: PersonalModel, scores:
     if scores.subject is not None:
         digest.update(np.ascontiguousarray(scores.subject, np.int64).tobytes())
     return digest.hexdigest()[:32]
-
-
-def _kept(place: Path, directory: Path, name: str) -> tuple[tuple[str, bytes] | None, float | None]:
-    """The run and secret of a question that was asked before, and what was released."""
-    if not place.exists():
-        return None, None
-    remedy = "remove it, and the question is charged anew"
-    content = read_json(place, remedy=remedy)
-    try:
-        run, released = str(content["run"]), content.get("released")
-        secret = bytes.fromhex(content.get("secret", ""))
-        if content["format"] != FORMAT or (released is None) != bool(secret):
-            raise ValueError
-        released = None if released is None else float(released)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise SilodpError(f"{place} is not an answer of silodp: {remedy}.") from None
-    standing = run_of(directory, name, run)
-    if released is None and standing is not None and standing.closed is not None:
-        return None, None  # somebody closed it before it was answered
-    return (run, secret), released
