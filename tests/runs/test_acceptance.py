@@ -118,7 +118,7 @@ def exact(asked):
     """The mean without noise."""
     scores = asked._scores
     return noisy_mean_of_scores(
-        *(scores.values, asked.low, asked.high, asked.count, 0.0),
+        *(scores.values, asked.low, asked.high, asked.units, 0.0),
         HostRandom(0, b"", "none"),
         scores.subject,
     )
@@ -131,7 +131,7 @@ def test_the_mean_is_that_of_the_model(home, ask):
     model = silodp.load_model(home / "ill", silo="north")
     said = np.array(model.predict(own()).values)
     asked = ask(at_least=0.5)
-    assert asked.count == 120
+    assert asked.units == 120
     assert exact(asked) == pytest.approx(np.mean(said == own()["ill"]), abs=1e-12)
     model = silodp.load_model(home / "days", silo="north")
     off = np.abs(np.array(model.predict(own()).values) - own()["days"])
@@ -161,11 +161,25 @@ def test_it_is_compared_with_saying_the_same_of_all(home, ask):
     assert exact(asked) == pytest.approx(gain, abs=0.01)
 
 
+def test_what_is_cut_off_is_said_with_the_question_and_the_answer(ask):
+    """A mean of errors that were cut off is below the mean of errors: a yes must say so."""
+    whole = ask("days", at_most=3.0, metric="mae")
+    assert (whole.high, whole.cut) == (20, 20)  # predictions may leave the target's range
+    cut = ask("days", at_most=3.0, metric="mae", metric_bound=5)
+    assert "with no more than 5 of a record, is at most 3" in cut.words
+    assert "with no more than 5 of a record, is " in cut.answered(cut.read(1.0))[0]
+    for asked in (ask(at_least=0.5), ask(at_most=0.3, metric="brier", metric_bound=4)):
+        assert (asked.high, asked.cut) == (1, None)  # nothing can be more
+        assert "no more than" not in asked.words
+    loss = ask(at_most=0.7, metric="log_loss", metric_bound=3)
+    assert (loss.high, loss.cut) == (3, 3)
+
+
 def test_a_subject_counts_once(ask, policy):
     by_subject = policy(subject="patient")
     asked = ask(at_least=0.5, policies=by_subject)
     assert asked.unit == "subject"
-    assert asked.count == own()["patient"].nunique()
+    assert asked.units == own()["patient"].nunique()
     by_record = ask(at_least=0.5)
     means = pd.Series(by_record._scores.values).groupby(own()["patient"]).mean()
     assert exact(asked) == pytest.approx(means.mean())
@@ -182,7 +196,7 @@ def test_epsilon_is_that_of_the_closed_form(ask, policy, tmp_path, relation, eps
     asked = ask(at_least=0.5, policies=policy(relation=relation), epsilon=epsilon)
     # What one record moves the sum by, in units of the noise.
     half = (asked.high - asked.low) / 2
-    moved = half * (1 if relation == "add-remove" else 2) / (asked.noise * asked.count)
+    moved = half * (1 if relation == "add-remove" else 2) / (asked.noise * asked.units)
     delta = norm.cdf(moved / 2 - epsilon / moved) - math.exp(epsilon) * norm.cdf(
         -moved / 2 - epsilon / moved
     )
@@ -245,10 +259,10 @@ def test_the_power_is_what_is_told(ask, target, more):
     good = 1 if asked.direction == "at least" else -1
 
     def verdicts(true, runs=1500):
-        values = np.full(asked.count, true)
+        values = np.full(asked.units, true)
         released = [
             noisy_mean_of_scores(
-                *(values, asked.low, asked.high, asked.count, asked.noise_multiplier),
+                *(values, asked.low, asked.high, asked.units, asked.noise_multiplier),
                 HostRandom(seed, b"", str(true)),
             )
             for seed in range(runs)
@@ -353,8 +367,8 @@ def test_an_answer_is_no_run_that_could_be_made_again(home, ask, tmp_path):
     ask(at_least=0.5).answer()
     silodp.run(
         data=str(home / "table.csv"), silo_column="site", target="ill", ignore=["patient", "days"],
-        schema=home / "ill.toml", method="local", epsilon=1, delta=1e-5, lifetime_epsilon=20, rounds=3,
-        batch_size=32, ledger=tmp_path / "ledgers",
+        schema=home / "ill.toml", method="local", epsilon=1, delta=1e-5, lifetime_epsilon=20,
+        rounds=3, batch_size=32, ledger=tmp_path / "ledgers",
     )  # fmt: skip
     before = silodp.remaining(tmp_path / "ledgers", "north")
     ask(at_most=0.5, metric="brier").answer()
@@ -442,6 +456,8 @@ def test_a_question_that_somebody_closed_is_asked_anew(ask, tmp_path, monkeypatc
         ({"at_least": 0.5, "epsilon": 5}, "above the epsilon 4 that its policy allows"),
         ({"at_least": 0.5, "metric_bound": -1}, "--metric-bound is -1"),
         ({"better_than": "perhaps"}, "--better-than is 'perhaps': give"),
+        ({"better_than": "no", "metric": "brier"}, "'no': give the probability of 'yes'"),
+        ({"at_most": 0.5, "metric": "log_loss"}, "--metric-bound is missing: nothing bounds"),
         ({"better_than": "1.5", "metric": "brier"}, "give the probability of 'yes'"),
         ({"at_least": 0.5, "subject_column": "patient"}, "its ledger counts per record"),
         ({"at_least": 0.5, "silo_column": "sight"}, "no column 'sight' that names silos"),
@@ -476,7 +492,7 @@ def test_a_row_with_a_gap_is_answered_like_any_other(ask):
     frame = table_of()
     frame.loc[0, "x"] = np.nan
     asked = ask(table=frame, at_least=0.5)
-    assert asked.count == 120
+    assert asked.units == 120
     assert np.isfinite(asked._scores.values).all()
 
 

@@ -43,7 +43,10 @@ def accept(
     ] = None,
     metric_bound: Annotated[
         float | None,
-        typer.Option(help="The most that a record's error counts, in the metric's own unit."),
+        typer.Option(
+            help="The most that a record's error counts, in the metric's own unit; else what it "
+            "can, or the target's declared range."
+        ),
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="The price (default: 0.1), at the silo's delta.")

@@ -77,7 +77,7 @@ class Scores:
     subject: np.ndarray | None
 
     @property
-    def count(self) -> int:
+    def units(self) -> int:
         """The number of records, or of subjects."""
         return len(self.values) if self.subject is None else len(np.unique(self.subject))
 
@@ -113,7 +113,9 @@ class Question:
       other: the prediction to be better than, the same for all records, if that is the question.
       low: the least that a record can count.
       high: the most.
-      count: how many records (or subjects) are asked, which is public.
+      cut: where what a record counts is cut off, if it might be more; what is asked about, and
+        answered, is then the mean of what is left.
+      units: how many records (or subjects) are asked, which is public.
       unit: "record" or "subject".
       relation: which tables are neighbours.
       epsilon: the price, at `delta`.
@@ -133,7 +135,8 @@ class Question:
     other: str | None
     low: float
     high: float
-    count: int
+    cut: float | None
+    units: int
     unit: str
     relation: Relation
     epsilon: float
@@ -151,7 +154,7 @@ class Question:
     @cached_property
     def noise(self) -> float:
         """The standard deviation of the noise on the metric."""
-        return noise_of_mean(self.low, self.high, self.count, self.noise_multiplier)
+        return noise_of_mean(self.low, self.high, self.units, self.noise_multiplier)
 
     @property
     def difference(self) -> float:
@@ -162,12 +165,12 @@ class Question:
     def by_chance(self) -> float:
         """How far other records of the same kind may lie off besides (95 %), at the threshold."""
         below, above = self.threshold - self.low, self.high - self.threshold
-        return _INTERVAL * math.sqrt(below * above / self.count)
+        return _INTERVAL * math.sqrt(below * above / self.units)
 
     def price_for(self, difference: float) -> float:
         """The epsilon at which the answer is right in 95 % of cases so far from the threshold."""
         noise = difference / (_INTERVAL + _RIGHT)
-        sigma = noise * self.count / ((self.high - self.low) / 2) / moved_by(self.relation)
+        sigma = noise * self.units / ((self.high - self.low) / 2) / moved_by(self.relation)
         return float(get_epsilon_gaussian(sigma, self.delta))
 
     # --- the answer
@@ -199,7 +202,7 @@ class Question:
             self._scores.values,
             self.low,
             self.high,
-            self.count,
+            self.units,
             self.noise_multiplier,
             session.random(paid, 0, "answer"),
             self._scores.subject,
@@ -223,7 +226,7 @@ class Question:
 
         width = self.high - self.low
         share = (inside(released) - self.low) / width
-        ends = interval_elsewhere(share, self.noise / width, self.count)
+        ends = interval_elsewhere(share, self.noise / width, self.units)
         return Answer(
             verdict,
             inside(released),
@@ -247,8 +250,8 @@ class Question:
 
     def described(self) -> dict[str, Any]:
         """The question in plain values; nothing of it comes from a record."""
-        names = ("silo", "model", "metric", "direction", "threshold", "other", "low", "high")
-        names += ("count", "unit", "relation", "epsilon", "delta", "noise_multiplier")
+        names = ("silo", "model", "metric", "direction", "threshold", "other", "low", "high", "cut")
+        names += ("units", "unit", "relation", "epsilon", "delta", "noise_multiplier")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -274,7 +277,9 @@ class Question:
 
     def _said(self, verb: str, direction: str, compared: str) -> str:
         of = f"the {self.own_metric.words} of the model of silo {self.model!r}"
-        whom = f"on {self.count} {self.unit}s of silo {self.silo!r}"
+        if self.cut is not None:
+            of += f", with no more than {self.own_metric.text(self.cut)} of a record,"
+        whom = f"on {self.units} {self.unit}s of silo {self.silo!r}"
         if self.other is not None:
             return f"{of} {verb} {compared} that of always saying {self.other!r}, {whom}"
         return f"{of} {verb} {direction} {self.text(self.threshold)} {whom}"
@@ -314,7 +319,7 @@ class Question:
         below = self.threshold - self.difference < self.low
         if above and below:
             return [
-                f"With {self.count} {self.unit}s at this price, noise of ± "
+                f"With {self.units} {self.unit}s at this price, noise of ± "
                 f"{self.size(_INTERVAL * self.noise)} hides every value: give more records or a "
                 "larger epsilon."
             ]

@@ -76,8 +76,8 @@ def question(
       better_than: asks whether it is better than by saying the same of every record: a class, a
         number, or the probability of the second of two classes. Public: not looked up in records.
       metric: a mean over records; by default the card's, or the first that the task has.
-      metric_bound: the most that a record's error counts, in the metric's own unit; by default 1
-        of the scaled target.
+      metric_bound: the most that a record's error counts, in the metric's own unit; by default
+        all that it can, or the declared range of the target. Else it has to be given.
       epsilon: the price.
       silo: whose model, where `model` is the folder of a run.
       silo_column: the column that names each row's silo: rows of others are left out. By default,
@@ -101,7 +101,7 @@ def question(
       ...     "runs/stays", stays, "ledgers", silo="a", policies="policies.toml",
       ...     at_most=60, metric="mae", metric_bound=120,
       ... )
-      >>> asked.count, round(asked.difference)
+      >>> asked.units, round(asked.difference)
       (60, 88)
       >>> asked.answer().verdict in ("yes", "no", "cannot say")
       True
@@ -142,7 +142,8 @@ def question(
         "other": None if better_than is None else str(better_than),
         "low": scores.low,
         "high": scores.high,
-        "count": scores.count,
+        "cut": asked.cut,
+        "units": scores.units,
         "unit": allowance.unit,
         "relation": allowance.relation,
         "epsilon": epsilon,
@@ -186,6 +187,7 @@ class _Asked(NamedTuple):
     constant: np.ndarray | None  # the output that is the same for all
     largest: float  # the most that a record counts, as models have it
     unit: float  # how much of the metric's own unit a metric's 1 is
+    cut: float | None  # in its own unit, where a record might count more if it were let
 
     @classmethod
     def of(
@@ -206,12 +208,12 @@ class _Asked(NamedTuple):
             )
         target = loaded.about.preparation.target
         unit = target.unit**metric.power_of_unit
-        if bound is not None and not (math.isfinite(bound) and bound > 0):
-            raise SilodpError(f"--metric-bound is {bound}: give a number above 0.")
-        largest = metric.largest(1.0 if bound is None else bound / unit)
+        largest = _largest(loaded, metric, bound, unit)
+        most = metric.most(len(target.classes))
+        cut = None if most is not None and largest >= most else largest * unit
         if better_than is not None:
             constant = _constant(loaded, metric, str(better_than))
-            return cls("at least", 0.0, constant, largest, unit)
+            return cls("at least", 0.0, constant, largest, unit, cut)
         higher = metric.better == "higher"
         flag, wrong = ("--at-least", "--at-most") if higher else ("--at-most", "--at-least")
         value = at_least if higher else at_most
@@ -226,26 +228,43 @@ class _Asked(NamedTuple):
                 f"{flag} is {value:g}, but each record's {metric.noun} counts from 0 to "
                 f"{largest * unit:g}: give a number between these{more}."
             )
-        return cls("at least" if higher else "at most", float(value), None, largest, unit)
+        return cls("at least" if higher else "at most", float(value), None, largest, unit, cut)
+
+
+def _largest(loaded: PersonalModel, metric: MeanMetric, bound: float | None, unit: float) -> float:
+    """The most that a record counts: what is given, or all that it can, or the target's range."""
+    target = loaded.about.preparation.target
+    most = metric.most(len(target.classes))
+    if bound is not None:
+        if not (math.isfinite(bound) and bound > 0):
+            raise SilodpError(f"--metric-bound is {bound}: give a number above 0.")
+        return min(metric.largest(bound / unit), math.inf if most is None else most)
+    if most is not None:
+        return most
+    if target.range is None or not get_task(target.task).is_scaled:
+        raise SilodpError(
+            f"--metric-bound is missing: nothing bounds what a single record adds to the "
+            f"{metric.words}, and the noise would have no end: give the most that one may count."
+        )
+    return 1.0
 
 
 def _constant(loaded: PersonalModel, metric: MeanMetric, text: str) -> np.ndarray:
     """The output that says the same of every record, from public words."""
     target, task = loaded.about.preparation.target, get_task(loaded.about.task)
     chance = _number(text)
-    if text in target.classes:
+    if task.of_classes and metric.of_decisions:
+        if text not in target.classes:
+            raise SilodpError(f"--better-than is {text!r}: give {one_of(text, target.classes)}.")
         labels = np.repeat(task.labels_of(np.array([target.classes.index(text)])), _MANY)
     elif task.of_classes and metric.of_probabilities and len(target.classes) == 2:
         if chance is None or not 0 < chance < 1:
             raise SilodpError(
                 f"--better-than is {text!r}: give the probability of {target.classes[1]!r} that is "
-                f"said of every record, or {one_of(text, target.classes)}."
+                "said of every record, from 0 to 1."
             )
-        places = (np.arange(_MANY) < round(chance * _MANY)).astype(int)
-        labels = task.labels_of(places)
-    elif task.of_classes:
-        raise SilodpError(f"--better-than is {text!r}: give {one_of(text, target.classes)}.")
-    elif task.label_shape:
+        labels = task.labels_of((np.arange(_MANY) < round(chance * _MANY)).astype(int))
+    elif task.of_classes or task.label_shape:
         raise SilodpError(
             f"--better-than: of {metric.words} in a {task.name} task there is no one prediction "
             "for all: ask for a value (--at-most)."
