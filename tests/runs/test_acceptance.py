@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from silodp.privacy.ledger.charging import close_all
 from silodp.privacy.ledger.costs import read_event
 from silodp.privacy.ledger.storage import exists, read_ledger
 from silodp.privacy.mechanisms.randomness import HostRandom
-from silodp.privacy.mechanisms.statistics import noisy_mean_of_scores
+from silodp.privacy.mechanisms.statistics import largest_from, noisy_mean_of_scores
 from silodp.privacy.policy_files import read_policy
 from silodp.runs import acceptance
 from silodp.runs.acceptance import interval_elsewhere
@@ -93,10 +94,10 @@ def policy(tmp_path):
 def ask(home, tmp_path, policy):
     """Asks about the model of silo north."""
 
-    def asked(target="ill", table=None, policies=None, **more):
-        table = table_of() if table is None else table
+    def asked(target="ill", table=None, policies=None, set_apart=False, run=None, **more):
+        table = None if set_apart else table_of() if table is None else table
         more = {"policies": policies or policy(), "silo": "north"} | more
-        return silodp.question(home / target, table, tmp_path / "ledgers", **more)
+        return silodp.question(run or home / target, table, tmp_path / "ledgers", **more)
 
     return asked
 
@@ -312,6 +313,106 @@ def test_what_no_answer_can_reach_is_said_beforehand(ask):
     clear = ask(at_least=0.5, epsilon=2)
     assert not any("reach" in sentence or "hides" in sentence for sentence in clear.sentences())
     assert f"epsilon {clear.price_for(0.05):.2g}" in " ".join(clear.sentences())
+
+
+# --- of what the run set apart
+
+
+def of_the_run(ask, **more):
+    return ask(set_apart=True, **{"at_least": 0.6, "epsilon": 1.0} | more)
+
+
+def test_what_the_run_set_apart_is_asked(home, ask):
+    result = silodp.read_result(home / "ill")
+    (own_result, _) = result.per_silo
+    asked = of_the_run(ask)
+    assert asked.units == own_result["test_records"]
+    assert "on about 24 records" in asked.words
+    assert np.mean(asked._scores.values) == pytest.approx(own_result["mean"])
+    # From the threshold, whatever the number of records.
+    mean, true = np.mean(asked._scores.values), len(asked._scores.values)
+    released = noisy_mean_of_scores(
+        *(asked._scores.values, 0.0, 1.0, asked.units, 0.0, HostRandom(0, b"", "x")),
+        centre=asked.threshold,
+    )
+    assert released - 0.6 == pytest.approx((mean - 0.6) * true / asked.units)
+    assert asked.noise == pytest.approx(0.6 * asked.noise_multiplier / asked.units)
+    assert asked.price_for(asked.difference) == pytest.approx(asked.epsilon)
+
+
+def test_it_is_charged_once_and_each_threshold_anew(ask, tmp_path):
+    first = of_the_run(ask).answer()
+    assert of_the_run(ask).answer() == first
+    assert charges(tmp_path) == [(1, True)]
+    assert of_the_run(ask, at_least=0.7).shares is not None
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_its_power_holds_whatever_the_number_of_records(ask, side):
+    """Coins choose how many records there are; each time other noise."""
+    asked = of_the_run(ask, epsilon=3.0)
+    count, deviation = asked._scores.expected
+    everything = round(count / (1 - deviation**2 / count))
+    true, rng = asked.threshold + side * asked.difference, np.random.default_rng(0)
+    assert 0 < true < 1
+    said, covered, runs = [], 0, 1500
+    for seed in range(runs):
+        values = np.full(rng.binomial(everything, count / everything), true)
+        released = noisy_mean_of_scores(
+            *(values, 0.0, 1.0, asked.units, asked.noise_multiplier),
+            HostRandom(seed, b"", "x"),
+            centre=asked.threshold,
+        )
+        answer = asked.read(released)
+        said.append(answer.verdict)
+        covered += answer.interval[0] <= true <= answer.interval[1]
+    right, wrong = ("yes", "no") if side == 1 else ("no", "yes")
+    assert said.count(right) / runs > 0.945
+    assert said.count(wrong) == 0
+    assert covered / runs > 0.945
+
+
+def test_a_record_moves_the_sum_by_its_distance_from_the_threshold():
+    none, most = HostRandom(0, b"", "none"), {"add": 0.0, "exchange": 0.0}
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        scores = rng.choice([0.0, 1.0, rng.uniform()], 9)
+        other = np.append(scores[1:], rng.choice([0.0, 1.0]))
+        first, without, exchanged = (
+            9 * (noisy_mean_of_scores(some, 0.0, 1.0, 9, 0.0, none, centre=0.8) - 0.8)
+            for some in (scores, scores[1:], other)
+        )
+        most["add"] = max(most["add"], abs(first - without))
+        most["exchange"] = max(most["exchange"], abs(first - exchanged))
+    assert most["add"] == pytest.approx(0.8) == largest_from(0.0, 1.0, 0.8)
+    assert most["exchange"] == pytest.approx(1.0)  # and 1.6 is paid for
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"data": "(given from Python)"}, "does not say where the records are"),
+        ({"data": "gone.csv"}, "gone.csv"),
+        ({"split": "paper"}, "not set apart by coins"),
+        ({"group_column": "patient"}, "were set apart by --group-column"),
+    ],
+)
+def test_records_that_were_set_apart_otherwise_are_not_asked(home, ask, tmp_path, changed, words):
+    folder = tmp_path / "run"
+    shutil.copytree(home / "ill", folder)
+    content = json.loads((folder / "result.json").read_text())
+    content["options"] |= changed
+    (folder / "result.json").write_text(json.dumps(content))
+    with pytest.raises(SilodpError, match=words):
+        of_the_run(ask, run=folder)
+    (folder / "result.json").unlink()
+    with pytest.raises(SilodpError, match="folder of the run that its model is from is not at"):
+        of_the_run(ask, run=folder)
+
+
+def test_people_that_were_set_apart_are_asked_by_a_table(ask, policy):
+    with pytest.raises(SilodpError, match="how many people a run set apart is not known"):
+        of_the_run(ask, policies=policy(subject="patient"))
 
 
 # --- charged first, once
@@ -568,9 +669,11 @@ def test_it_is_asked_and_answered_on_the_command_line(cli, home, policy, tmp_pat
     assert re.search(r"^ *y?\n?(Yes|No): the accuracy of|Cannot say whether", accepted.stdout)
     assert "lies between" in accepted.stdout
     again = json.loads(cli(*asked, "--yes", "--json").stdout)
+    set_apart = (*asked[:2], *asked[3:])  # without the table
+    assert "on about 24 records" in cli(*set_apart, "--yes").stdout
     assert again["charged_now"] is False
     assert again["interval"][0] <= again["value"] <= again["interval"][1]
-    assert charges(tmp_path) == [(1, True)]
+    assert charges(tmp_path) == [(1, True)] * 2
     shown = " ".join(cli("ledger", "show", ledgers, "--silo", "north").stdout.split())
     assert "one answer" in shown
     assert "--json asks no questions" in sentence(cli(*asked, "--json"))

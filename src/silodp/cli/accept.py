@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 def accept(
     model: ModelFolder,
-    table: Annotated[
-        Path,
-        typer.Argument(metavar="TABLE", help="Test records with the target: CSV, Excel, ..."),
-    ],
     ledger: Annotated[Path, typer.Option(help="Folder of the silo's ledger, which is charged.")],
+    table: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="Test records with the target (CSV, ...); else those that the run set apart.",
+        ),
+    ] = None,
     silo: SiloOfModel = None,
     at_least: Annotated[
         float | None,
@@ -83,9 +86,11 @@ def accept(
     if as_json and not yes:
         raise SilodpError("--json asks no questions: give --yes as well, which charges the price.")
     loaded = load_model(model, silo=silo)
-    names = [subject_column, column_of_silos(loaded, silo_column)]
-    texts = loaded.text_columns | {name for name in names if name is not None}
-    frame = read_new(table, schema, sheet, texts)
+    frame = None
+    if table is not None:
+        names = [subject_column, column_of_silos(loaded, silo_column)]
+        texts = loaded.text_columns | {name for name in names if name is not None}
+        frame = read_new(table, schema, sheet, texts)
     asked = question(
         loaded,
         frame,
@@ -104,10 +109,10 @@ def accept(
     console = notes(soft_wrap=True)
     for sentence in asked.sentences():
         console.print(safe(sentence))
-    if is_table_of_run(loaded, table):
+    if table is not None and is_table_of_run(loaded, table):
         console.print(
             "[yellow]Note:[/] this is the table that the model was trained on: it looks better "
-            "here than it is. Give records that were kept apart."
+            "here than it is. Leave the table out, and the records that were set apart are asked."
         )
     costs = asked.shares is not None
     if costs and not yes and not typer.confirm("Charge this price, and answer?", err=True):

@@ -29,7 +29,9 @@ SiloOfModel = Annotated[
 ]
 SchemaOfTable = Annotated[
     Path | None,
-    typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
+    typer.Option(
+        help='Schema whose section "file" says how the table is written; else it is found.'
+    ),
 ]
 SheetOfTable = Annotated[str | None, typer.Option(help="Sheet of a workbook that holds the table.")]
 

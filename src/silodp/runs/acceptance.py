@@ -14,6 +14,11 @@ noise is that of all sums on the host (`mechanisms.statistics`), and the divisor
 model counts as known: epsilon of an answer is about the records of the table, that of the model is
 on its card, and both are charged to the ledger where they are the same silo's.
 
+Where coins set the records apart, their true number is a secret, and what is divided by is the one
+that is expected. Scores are then taken from T: a record that is not there counts as one that lies
+on it, so that the sum is above 0 just where the mean is above T. A record moves it by the larger of
+T - low and high - T at most.
+
 Power. With s the noise's standard deviation on the mean, the answer is yes if T lies below the
 95 % interval of the noise, no if above, and "cannot say" within. It is then wrong with a chance of
 2.5 % at most, wherever the true mean lies; and it is right with one of 95 % or more where that is
@@ -48,7 +53,7 @@ from silodp.models.metrics import METRICS, Metric
 from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.ledger.charging import run_of
 from silodp.privacy.mechanisms.randomness import new_secret
-from silodp.privacy.mechanisms.statistics import noise_of_mean, noisy_mean_of_scores
+from silodp.privacy.mechanisms.statistics import largest_from, noisy_mean_of_scores
 from silodp.privacy.session import FINISHED, RunLedgers, RunSession
 
 Verdict = Literal["yes", "no", "cannot say"]
@@ -56,6 +61,9 @@ Verdict = Literal["yes", "no", "cannot say"]
 FORMAT = 1
 # Two-sided, of an interval of 95 %; and one-sided, of an answer that is right in 95 % of cases.
 _INTERVAL, _RIGHT = float(ndtri(0.975)), float(ndtri(0.95))
+# Where the number of records is a secret of coins: it is within so many deviations with 99.5 %, and
+# what noise then does, with 95.5 %.
+_COUNT, _NOISE, _SURE = float(ndtri(0.9975)), float(ndtri(0.9775)), float(ndtri(0.955))
 # Parts of a score's range for which the price is told besides.
 _DIFFERENCES = (0.1, 0.05, 0.02)
 
@@ -69,16 +77,21 @@ class Scores:
       high: the most.
       values: [records].
       subject: [records], whom each is about; None where records are protected.
+      expected: how many records are expected, and how far off that is (the standard deviation),
+        where coins have chosen them and their true number is a secret.
     """
 
     low: float
     high: float
     values: np.ndarray
     subject: np.ndarray | None
+    expected: tuple[int, float] | None = None
 
     @property
     def units(self) -> int:
-        """The number of records, or of subjects."""
+        """The number of records, or of subjects, as far as it is public."""
+        if self.expected is not None:
+            return self.expected[0]
         return len(self.values) if self.subject is None else len(np.unique(self.subject))
 
 
@@ -154,12 +167,34 @@ class Question:
     @cached_property
     def noise(self) -> float:
         """The standard deviation of the noise on the metric."""
-        return noise_of_mean(self.low, self.high, self.units, self.noise_multiplier)
+        return self._most * self.noise_multiplier / self.units
+
+    @property
+    def _centre(self) -> float | None:
+        """Where scores are taken from: from the threshold, their true number does not matter."""
+        return None if self._scores.expected is None else self.threshold
+
+    @property
+    def _most(self) -> float:
+        """The most that a record adds to the sum."""
+        return largest_from(self.low, self.high, self._centre)
+
+    @property
+    def _off(self) -> float:
+        """By what part the true number of records may be off the one that is divided by."""
+        expected = self._scores.expected
+        return 0.0 if expected is None else min(0.9, _COUNT * expected[1] / expected[0])
+
+    @property
+    def _deviations(self) -> float:
+        """How many deviations of noise a true value has to be away from the threshold."""
+        right = _RIGHT if self._scores.expected is None else _SURE
+        return (_INTERVAL + right) / (1 - self._off)
 
     @property
     def difference(self) -> float:
         """How far from the threshold the answer is right in 95 % of cases."""
-        return (_INTERVAL + _RIGHT) * self.noise
+        return self._deviations * self.noise
 
     @property
     def by_chance(self) -> float:
@@ -169,8 +204,8 @@ class Question:
 
     def price_for(self, difference: float) -> float:
         """The epsilon at which the answer is right in 95 % of cases so far from the threshold."""
-        noise = difference / (_INTERVAL + _RIGHT)
-        sigma = noise * self.units / ((self.high - self.low) / 2) / moved_by(self.relation)
+        noise = difference / self._deviations
+        sigma = noise * self.units / self._most / moved_by(self.relation)
         return float(get_epsilon_gaussian(sigma, self.delta))
 
     # --- the answer
@@ -206,6 +241,7 @@ class Question:
             self.noise_multiplier,
             session.random(paid, 0, "answer"),
             self._scores.subject,
+            self._centre,
         )
         answer = self.read(released)
         self._keep({"run": run, "released": released})
@@ -224,13 +260,23 @@ class Question:
         def inside(value: float) -> float:
             return min(max(value, self.low), self.high)
 
-        width = self.high - self.low
+        def where(value: float, side: int) -> float:
+            """The end of an interval, where the mean is of fewer records or of more."""
+            if self._scores.expected is None:
+                return inside(value + side * _INTERVAL * self.noise)
+            away = value + side * _NOISE * self.noise - self.threshold
+            ends = [away / (1 + off) for off in (-self._off, self._off)]
+            return inside(self.threshold + side * max(side * end for end in ends))
+
+        width, least = self.high - self.low, 1 - self._off
         share = (inside(released) - self.low) / width
-        ends = interval_elsewhere(share, self.noise / width, self.units)
+        ends = interval_elsewhere(
+            share, self.noise / width / least, max(1, math.floor(self.units * least))
+        )
         return Answer(
             verdict,
             inside(released),
-            (inside(low), inside(high)),
+            (where(released, -1), where(released, 1)),
             (self.low + width * ends[0], self.low + width * ends[1]),
         )
 
@@ -279,7 +325,8 @@ class Question:
         of = f"the {self.own_metric.words} of the model of silo {self.model!r}"
         if self.cut is not None:
             of += f", with no more than {self.own_metric.text(self.cut)} of a record,"
-        whom = f"on {self.units} {self.unit}s of silo {self.silo!r}"
+        about = "" if self._scores.expected is None else "about "
+        whom = f"on {about}{self.units} {self.unit}s of silo {self.silo!r}"
         if self.other is not None:
             return f"{of} {verb} {compared} that of always saying {self.other!r}, {whom}"
         return f"{of} {verb} {direction} {self.text(self.threshold)} {whom}"

@@ -20,7 +20,10 @@ from dp_accounting import DpEvent, get_sigma_gaussian
 
 from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError, one_of
+from silodp.base.progress import Reporter
 from silodp.base.values import plain
+from silodp.config.declared import flag
+from silodp.config.options import DATA_OPTIONS, RunRequest
 from silodp.data.tables.files import read_table, values_of
 from silodp.data.tables.schema import level_text
 from silodp.data.tasks import get_task
@@ -36,18 +39,21 @@ from silodp.privacy.policy import RECORD_COUNT, Policy
 from silodp.privacy.policy_files import read_policy
 from silodp.privacy.session import RunLedgers
 from silodp.results.model_export.personal_model import PersonalModel, load_model
-from silodp.results.result import RESULT_FILE
+from silodp.results.result import FROM_PYTHON, RESULT_FILE
 from silodp.runs.acceptance import Question, Scores, kept_of
+from silodp.runs.prepare import load
 
 USUAL_EPSILON = 0.1
 ANSWERS_FOLDER = "answers"  # in the folder of the ledgers
+# Options by which records are set apart together, and not each by a coin of its own.
+_NOT_BY_RECORD = ("test_from", "time_column", "group_column", "id_column", "subject_column")
 # So many records stand for all there are, of a prediction that is the same for all.
 _MANY = 10**6
 
 
 def question(
     model: PersonalModel | Path | str,
-    table: pd.DataFrame | Path | str,
+    table: pd.DataFrame | Path | str | None,
     ledger: Path | str,
     *,
     at_least: float | None = None,
@@ -69,7 +75,8 @@ def question(
 
     Args:
       model: the model, its folder or card, or the folder of a run.
-      table: test records with the target, as for `PersonalModel.score`.
+      table: test records with the target, as for `PersonalModel.score`; None: those that the run
+        set apart, if its folder is at hand.
       ledger: the folder of the silo's ledger.
       at_least: asks whether the metric is this or more; for one of which more is better.
       at_most: asks whether it is this or less; for one of which less is better.
@@ -126,12 +133,15 @@ def question(
     subjects = _subject_column(name, policy, allowance, subject_column)
     chosen = _metric(loaded, metric)
     asked = _Asked.of(loaded, chosen, at_least, at_most, better_than, metric_bound)
-    names = column_of_silos(loaded, silo_column)
-    if not isinstance(table, pd.DataFrame):
-        texts = loaded.text_columns | {one for one in (subjects, names) if one is not None}
-        table = read_table(Path(table), texts, fewest=1)
-    table = _own_rows(table, name, names, must=silo_column is not None)
-    scores = _scores(loaded, chosen, asked, table, subjects)
+    if table is None:
+        scores = _scores_set_apart(loaded, chosen, asked, name, subjects)
+    else:
+        names = column_of_silos(loaded, silo_column)
+        if not isinstance(table, pd.DataFrame):
+            texts = loaded.text_columns | {one for one in (subjects, names) if one is not None}
+            table = read_table(Path(table), texts, fewest=1)
+        table = _own_rows(table, name, names, must=silo_column is not None)
+        scores = _scores(loaded, chosen, asked, table, subjects)
     delta = allowance.delta if policy is None else policy.delta
     noise = get_sigma_gaussian(epsilon, delta) * moved_by(allowance.relation)
     described = {
@@ -162,7 +172,7 @@ def question(
         **described,
         shares=None,
         known=None,
-        notes=_notes(loaded, policy, allowance),
+        notes=_notes(loaded, policy, allowance, scores),
         _scores=scores,
         _ledgers=RunLedgers(directory, {}, {}),
         _place=place,
@@ -366,13 +376,18 @@ def is_table_of_run(loaded: PersonalModel, table: Path) -> bool:
 
 
 def _option_of_run(loaded: PersonalModel, name: str) -> str | None:
+    value = (_options_of_run(loaded) or {}).get(name)
+    return value if isinstance(value, str) else None
+
+
+def _options_of_run(loaded: PersonalModel) -> dict[str, Any] | None:
+    """The options of the model's run, if its folder is at hand."""
     result = loaded.about.path.parent.parent.parent / RESULT_FILE
     if not result.is_file():
         return None
     content = read_json(result, remedy="run it again")
     options = content.get("options") if isinstance(content, dict) else None
-    value = options.get(name) if isinstance(options, dict) else None
-    return value if isinstance(value, str) else None
+    return options if isinstance(options, dict) else None
 
 
 def _own_rows(table: pd.DataFrame, name: str, column: str | None, must: bool) -> pd.DataFrame:
@@ -420,22 +435,81 @@ def _scores(
             f"{where}: {int((~usable).sum())} of {len(table)} rows have no {target.name!r} that "
             f"the model knows, such as row {row}: leave them out of the table."
         )
-    y = target.encode_by_value(table).astype(loaded.model.deciding.label_dtype)
-    features = loaded.model.prepare(jnp.asarray(loaded.features(table)))
-    steps = partial(score_steps, loaded.model.deciding, metric)
+    y = target.encode_by_value(table)
+    return _scored(loaded, metric, asked, loaded.features(table), y, subject)
+
+
+def _scored(
+    loaded: PersonalModel,
+    metric: MeanMetric,
+    asked: _Asked,
+    x: np.ndarray,
+    y: np.ndarray,
+    subject: np.ndarray | None,
+    expected: tuple[int, float] | None = None,
+) -> Scores:
+    """What each record counts, from features and labels as the model takes them."""
+    features = loaded.model.prepare(jnp.asarray(x))
+    labels = jnp.asarray(y.astype(loaded.model.deciding.label_dtype))
 
     def of(outputs_of: Any) -> np.ndarray:
-        found = steps(outputs_of, features, jnp.asarray(y), asked.largest)
+        task = loaded.model.deciding
+        found = score_steps(task, metric, outputs_of, features, labels, asked.largest)
         return np.asarray(found, np.int64)
 
     own = of(partial(loaded.model.apply, loaded.params))
     high = asked.largest * asked.unit
     if asked.constant is None:
-        return Scores(0.0, high, own / SCORE_STEPS * high, subject)
+        return Scores(0.0, high, own / SCORE_STEPS * high, subject, expected)
     constant = jnp.asarray(asked.constant, jnp.float32)[None]
     other = of(lambda _: constant)
     gains = own - other if metric.better == "higher" else other - own
-    return Scores(-high, high, gains / SCORE_STEPS * high, subject)
+    return Scores(-high, high, gains / SCORE_STEPS * high, subject, expected)
+
+
+def _scores_set_apart(
+    loaded: PersonalModel,
+    metric: MeanMetric,
+    asked: _Asked,
+    name: str,
+    subject_column: str | None,
+) -> Scores:
+    """What each record counts that the model's run set apart for testing."""
+    where = f"Silo {name!r}"
+    if subject_column is not None:
+        raise SilodpError(
+            f"{where}: how many people a run set apart is not known beforehand: give a table of "
+            "test records."
+        )
+    options = _options_of_run(loaded)
+    if options is None or options.get("data") in (None, FROM_PYTHON):
+        raise SilodpError(
+            f"{where}: the folder of the run that its model is from is not at hand, or it does not "
+            "say where the records are: give a table of test records."
+        )
+    for together in _NOT_BY_RECORD:
+        if options.get(together) is not None:
+            raise SilodpError(
+                f"{where}: records were set apart by {flag(together)}, so that it is not known "
+                "beforehand about how many: give a table of test records."
+            )
+    given = {key: options[key] for key in ("data", *DATA_OPTIONS) if key in options}
+    seed = loaded.card["training"]["seed"]
+    request = RunRequest(**given, epsilon=1.0, first_seed=seed, seeds=1)
+    federation = load(request, None, Reporter()).federations[0]
+    silos = {silo.name: silo for silo in federation.silos}
+    if name not in silos or not silos[name].public_test_count:
+        raise SilodpError(f"{where} has no test record in {options['data']}: give a table of some.")
+    silo, noisy = silos[name], loaded.about.preparation.noisy
+    if silo.expected is None:
+        raise SilodpError(
+            f"{where}: its test records were not set apart by coins (--split coin), so that one "
+            "record more moves others, which epsilon does not cover: give a table of test records."
+        )
+    x = silo.test.x if noisy is None else noisy.apply(silo.test.x)
+    tests, everything = silo.expected.test, silo.expected.max_count
+    deviation = math.sqrt(tests * max(0.0, 1 - tests / everything))
+    return _scored(loaded, metric, asked, x, silo.test.y, None, (tests, deviation))
 
 
 def _subjects(where: str, column: str, values: pd.Series) -> np.ndarray:
@@ -449,9 +523,13 @@ def _subjects(where: str, column: str, values: pd.Series) -> np.ndarray:
     return numbers
 
 
-def _notes(loaded: PersonalModel, policy: Policy | None, allowance: Allowance) -> tuple[str, ...]:
+def _notes(
+    loaded: PersonalModel, policy: Policy | None, allowance: Allowance, scores: Scores
+) -> tuple[str, ...]:
     notes = []
-    if policy is None and allowance.relation == "add-remove":
+    if scores.expected is not None:
+        notes.append("How many records were set apart is a secret, and allowed for.")
+    elif policy is None and allowance.relation == "add-remove":
         notes.append(f"Assumed: how many test {allowance.unit}s there are is public.")
     privacy = loaded.card.get("privacy")
     if not (isinstance(privacy, dict) and privacy.get("proven") is True):
@@ -467,7 +545,9 @@ def _digest(name: str, described: dict[str, Any], loaded: PersonalModel, scores:
 
     The threshold is no part of it: what is released answers for all.
     """
-    released = {key: described[key] for key in described if key not in ("threshold", "direction")}
+    # Unless scores are taken from it.
+    left_out = ("threshold", "direction") if scores.expected is None else ()
+    released = {key: described[key] for key in described if key not in left_out}
     digest = hashlib.sha256(json.dumps([name, plain(released), loaded.about.sha256]).encode())
     digest.update(np.ascontiguousarray(scores.values, np.float64).tobytes())
     if scores.subject is not None:

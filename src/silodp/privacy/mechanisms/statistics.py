@@ -127,11 +127,13 @@ def noisy_mean_of_scores(
     noise_multiplier: float,
     random: HostRandom,
     subject: Shaped[np.ndarray, " records"] | None = None,
+    centre: float | None = None,
 ) -> float:
     """The mean of scores from `low` to `high`, each from its own record alone, with noise.
 
-    Scores are taken from the middle: then a record adds half of what lies between the ends, and no
-    more. The noise has standard deviation `noise_of_mean`. What is released is not clipped.
+    Scores are taken from `centre`: from the middle, a record adds half of what lies between the
+    ends, and no more. The noise has standard deviation `noise_of_mean`. What is released is not
+    clipped.
 
     Args:
       scores: of each record.
@@ -141,17 +143,20 @@ def noisy_mean_of_scores(
       noise_multiplier: 0 for no privacy.
       random: where noise comes from.
       subject: whom each record is about: their records then count as one, by their mean.
+      centre: what stands for a record that is not there; by default the middle. What is released is
+        above it just where the mean is, but for noise, whatever the true number of records.
     """
-    middle, half = (low + high) / 2, (high - low) / 2
-    added = np.clip(scores - middle, -half, half)[:, None]
+    middle = (low + high) / 2 if centre is None else centre
+    added = (np.clip(scores, low, high) - middle)[:, None]
     if subject is not None:
         added = _by_subject(added, subject)
-    return middle + float(_noisy_sum(added, half, noise_multiplier, random)[0]) / count
+    most = largest_from(low, high, centre)
+    return middle + float(_noisy_sum(added, most, noise_multiplier, random)[0]) / count
 
 
-def noise_of_mean(low: float, high: float, count: int, noise_multiplier: float) -> float:
-    """The standard deviation of the noise of `noisy_mean_of_scores`."""
-    return (high - low) / 2 * noise_multiplier / count
+def largest_from(low: float, high: float, centre: float | None = None) -> float:
+    """The most that a score lies from the centre, by default from the middle."""
+    return (high - low) / 2 if centre is None else max(high - centre, centre - low)
 
 
 def _by_subject(
