@@ -365,7 +365,10 @@ def test_its_power_holds_whatever_the_number_of_records(ask, side):
         )
         answer = asked.read(released)
         said.append(answer.verdict)
-        covered += answer.interval[0] <= true <= answer.interval[1]
+        low, high = answer.interval
+        covered += low <= true <= high
+        inside = low < asked.threshold < high
+        assert inside == (answer.verdict == "cannot say")
     right, wrong = ("yes", "no") if side == 1 else ("no", "yes")
     assert said.count(right) / runs > 0.945
     assert said.count(wrong) == 0

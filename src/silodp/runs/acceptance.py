@@ -186,10 +186,15 @@ class Question:
         return 0.0 if expected is None else min(0.9, _COUNT * expected[1] / expected[0])
 
     @property
+    def _quantile(self) -> float:
+        """How many deviations of noise an interval reaches to either side."""
+        return _INTERVAL if self._scores.expected is None else _NOISE
+
+    @property
     def _deviations(self) -> float:
         """How many deviations of noise a true value has to be away from the threshold."""
         right = _RIGHT if self._scores.expected is None else _SURE
-        return (_INTERVAL + right) / (1 - self._off)
+        return (self._quantile + right) / (1 - self._off)
 
     @property
     def difference(self) -> float:
@@ -250,7 +255,8 @@ class Question:
 
     def read(self, released: float) -> Answer:
         """The answer that a released mean gives."""
-        low, high = released - _INTERVAL * self.noise, released + _INTERVAL * self.noise
+        reach = self._quantile * self.noise
+        low, high = released - reach, released + reach
         verdict: Verdict = "cannot say"
         if low > self.threshold:
             verdict = "yes" if self.direction == "at least" else "no"
@@ -263,8 +269,8 @@ class Question:
         def where(value: float, side: int) -> float:
             """The end of an interval, where the mean is of fewer records or of more."""
             if self._scores.expected is None:
-                return inside(value + side * _INTERVAL * self.noise)
-            away = value + side * _NOISE * self.noise - self.threshold
+                return inside(value + side * reach)
+            away = value + side * reach - self.threshold
             ends = [away / (1 + off) for off in (-self._off, self._off)]
             return inside(self.threshold + side * max(side * end for end in ends))
 
@@ -367,8 +373,8 @@ class Question:
         if above and below:
             return [
                 f"With {self.units} {self.unit}s at this price, noise of ± "
-                f"{self.size(_INTERVAL * self.noise)} hides every value: give more records or a "
-                "larger epsilon."
+                f"{self.size(self._quantile * self.noise)} hides every value: give more records "
+                "or a larger epsilon."
             ]
         if above or below:
             side = "yes" if above == (self.direction == "at least") else "no"
@@ -392,7 +398,7 @@ class Question:
             verdict,
             f"The {what} on these {self.unit}s lies between {self.text(low)} and {self.text(high)} "
             f"with 95 % probability ({self.text(answer.value)}, with noise of ± "
-            f"{self.size(_INTERVAL * self.noise)}); for other {self.unit}s of the same kind, "
+            f"{self.size(self._quantile * self.noise)}); for other {self.unit}s of the same kind, "
             f"between {self.text(far_low)} and {self.text(far_high)}.",
         ]
 
