@@ -14,7 +14,7 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score
 import silodp
 from silodp import Federation, Records, Silo, SilodpError
 from silodp.models.metrics import get_metric, wilson
-from silodp.report.measured_part import release_words, silos_with_noise
+from silodp.report.measured_part import interval_of, release_words, silos_with_noise
 from silodp.results.result import read_result
 
 SHORT = {"method": "fedavg", "rounds": 4, "batch_size": 16, "lr": 0.2, "evaluate_every": 2}
@@ -220,6 +220,7 @@ def test_a_noisy_metric_says_what_it_cost_and_how_noisy_it_is(federation):
     hidden = release_words(tight.metrics[0], get_metric("mae"))
     assert "noisy: it took 30 % of epsilon; cannot be had privately at" in hidden
     assert release_words(other, get_metric("r2")).startswith("not released")
+    assert interval_of(first) == interval_of(other) == ""  # none, and not for want of records
 
 
 def test_silos_in_which_noise_hides_the_metric_are_named():

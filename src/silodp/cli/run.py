@@ -156,7 +156,7 @@ def print_results(results: "list[Result]") -> None:
 def _print_measured(result: "Result") -> None:
     """Prints all metrics of a run beside no skill, and who may see them."""
     from silodp.models.metrics import get_metric
-    from silodp.report.measured_part import interval_text, release_words
+    from silodp.report.measured_part import interval_of, release_words
     from silodp.report.verdict import no_skill_name
 
     if not result.metrics:
@@ -167,7 +167,7 @@ def _print_measured(result: "Result") -> None:
         table.add_row(
             metric.short,
             metric.plus_minus(test["mean"], test["std"]) if test["mean"] is not None else "none",
-            interval_text(test["interval"], metric.name) if test["mean"] is not None else "",
+            interval_of(entry),
             metric.text(none["mean"]) if none is not None and none["mean"] is not None else "",
             entry["release"],
         )

@@ -43,7 +43,7 @@ def _row(entry: Mapping[str, Any]) -> list[Any]:
     return [
         better,
         Cell(plus_minus(test["mean"], test["std"], metric.name), test["mean"]),
-        Cell(interval_text(ends, metric.name), ends[0] if ends else math.nan),
+        Cell(interval_of(entry), ends[0] if ends else math.nan),
         Cell("", math.nan)
         if none is None or none["mean"] is None
         else Cell(measured(none["mean"], metric.name), none["mean"]),
@@ -94,6 +94,13 @@ _MOST_NAMED = 5
 def noise_text(private: Mapping[str, Any], metric: Metric) -> str:
     """The standard deviation of noise, as people read it."""
     return metric.text(private["noise"]) if metric.by_ratio else metric.size(private["noise"])
+
+
+def interval_of(entry: Mapping[str, Any]) -> str:
+    """The interval over silos of an entry of `metrics`; none where there is no exact value."""
+    if entry["release"] != "exact" or entry["test"]["mean"] is None:
+        return ""
+    return interval_text(entry["test"]["interval"], entry["metric"])
 
 
 def interval_text(ends: Sequence[float] | None, metric: str) -> str:
