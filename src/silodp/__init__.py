@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from silodp.results.model_export.personal_model import PersonalModel, load_model
     from silodp.results.result import Result, read_result
     from silodp.results.views import to_frame
+    from silodp.runs.asking import question
     from silodp.runs.fit import fit
     from silodp.runs.prepare import Prepared
     from silodp.runs.run import plan, run, sweep
@@ -66,6 +67,7 @@ __all__ = [
     "log_to_mlflow",
     "merging",
     "plan",
+    "question",
     "read_policies",
     "read_result",
     "remaining",
@@ -100,6 +102,7 @@ _PLACES = {
     "Policy": "silodp.privacy.policy",
     "Prepared": "silodp.runs.prepare",
     "Queries": "silodp.privacy.mechanisms.queries",
+    "question": "silodp.runs.asking",
     "read_policies": "silodp.privacy.policy_files",
     "read_result": "silodp.results.result",
     "Records": "silodp.data.federation",

@@ -10,6 +10,7 @@ from federations import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.stats import norm
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -189,6 +190,23 @@ def test_wilson_by_hand():
     assert wilson(0.1, 10) == pytest.approx((0.0179, 0.4042), abs=1e-4)
     assert wilson(0.0, 11)[0] == 0
     assert wilson(1.0, 11) == pytest.approx((0.7412, 1.0), abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 7, 40, 1000])
+def test_wilson_is_the_formula_of_statsmodels(count):
+    """`proportion_confint(successes, count, method="wilson")`, written out; and what it solves."""
+    quantile = norm.isf(0.025)
+    for successes in {0, 1, count // 3, count}:
+        share, square = successes / count, quantile**2
+        denominator = 1 + square / count
+        center = (share + square / (2 * count)) / denominator
+        distance = quantile * np.sqrt(share * (1 - share) / count + square / (4 * count**2))
+        by_hand = center - distance / denominator, center + distance / denominator
+        ends = wilson(share, count)
+        assert ends == pytest.approx(by_hand, abs=1e-6)
+        for end in ends:
+            off = (share - end) ** 2 - square * end * (1 - end) / count
+            assert off == pytest.approx(0, abs=1e-6)
 
 
 def test_several_metrics_at_once():

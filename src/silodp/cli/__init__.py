@@ -11,6 +11,7 @@ import typer
 
 from silodp.base import signals as interrupts
 from silodp.base.version import own_version
+from silodp.cli import accept as accept_commands
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
@@ -49,6 +50,7 @@ app.command("plan")(plan_commands.plan)
 app.command("report")(report_commands.report)
 app.command("serve")(report_commands.serve)
 app.command("predict")(predict_commands.predict)
+app.command("accept")(accept_commands.accept)
 app.command("export")(export_commands.export)
 app.command("advise")(advise_commands.advise)
 app.command("audit")(audit_commands.audit)

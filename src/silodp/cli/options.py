@@ -39,6 +39,7 @@ SaveModels = Annotated[
     bool,
     typer.Option("--save-models", help="Write the silos' models to --out.", rich_help_panel=OUTPUT),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Say yes without being asked, for scripts.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder with data files, searched first.")
 ]

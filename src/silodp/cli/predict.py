@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,13 @@ ModelFolder = Annotated[
 SiloOfModel = Annotated[
     str | None, typer.Option("--silo", help="Whose model, if MODEL is the folder of a run.")
 ]
+SchemaOfTable = Annotated[
+    Path | None,
+    typer.Option(
+        help='Schema whose section "file" says how the table is written; else it is found.'
+    ),
+]
+SheetOfTable = Annotated[str | None, typer.Option(help="Sheet of a workbook that holds the table.")]
 
 
 def predict(
@@ -34,13 +42,8 @@ def predict(
         Path, typer.Argument(metavar="TABLE", help="New records: CSV, Excel, Parquet, ...")
     ],
     silo: SiloOfModel = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
-    ] = None,
-    sheet: Annotated[
-        str | None, typer.Option(help="Sheet of a workbook that holds the table.")
-    ] = None,
+    schema: SchemaOfTable = None,
+    sheet: SheetOfTable = None,
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
@@ -54,8 +57,7 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
-    from silodp.data.tables.files import FileForm, Reading, read_table
-    from silodp.data.tables.schema import Schema, read_schema
+    from silodp.data.tables.files import read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
     if out is not None:
@@ -63,11 +65,7 @@ def predict(
     if append and as_json:
         raise SilodpError("--append writes CSV: leave out --json.")
     loaded = load_model(model, silo=silo)
-    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
-    form = FileForm(declared.dialect, sheet or declared.sheet)
-    frame = read_table(table, loaded.text_columns, fewest=1, form=form, reading=reading)
-    for sentence in reading.said:
-        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    frame = read_new(table, schema, sheet, loaded.text_columns)
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
@@ -84,6 +82,21 @@ def predict(
         print_json(_as_json(loaded, predictions, score, unused))
         return
     _say(loaded, predictions, score, unused, out)
+
+
+def read_new(
+    table: Path, schema: Path | None, sheet: str | None, as_text: Collection[str]
+) -> "pd.DataFrame":
+    """A table of new records, and prints what was found of how it is written."""
+    from silodp.data.tables.files import FileForm, Reading, read_table
+    from silodp.data.tables.schema import Schema, read_schema
+
+    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
+    form = FileForm(declared.dialect, sheet or declared.sheet)
+    frame = read_table(table, as_text, fewest=1, form=form, reading=reading)
+    for sentence in reading.said:
+        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    return frame
 
 
 def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:

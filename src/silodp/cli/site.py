@@ -10,7 +10,7 @@ from rich.table import Table
 
 from silodp.base.errors import SilodpError
 from silodp.cli import ledger as ledger_commands
-from silodp.cli.options import AsJson
+from silodp.cli.options import AsJson, Yes
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
@@ -28,7 +28,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Consent without being asked, for scripts.")]
 
 
 SiteData = Annotated[

@@ -169,14 +169,30 @@ def metric_value(
         raise TypeError(f"{metric.name} is no mean over records: its value cannot be bounded.")
 
     largest = metric.largest(bound)
+    steps = score_steps(task, metric, partial(model.apply, params), features, y, largest)
+    total = jnp.sum(jnp.where(present, steps, 0))
+    return total.astype(jnp.float32) / SCORE_STEPS * largest / records
+
+
+def score_steps(
+    task: Task,
+    metric: MeanMetric,
+    outputs_of: Callable[[Features], Array],
+    features: Features,
+    y: Array,
+    largest: float,
+) -> Array:
+    """[n]: each record's share, of at most `largest`, in steps of which that has SCORE_STEPS.
+
+    Each comes from its record and the model alone, to the last bit: see `metric_value`.
+    """
 
     def steps(record: tuple[Features, Array]) -> Array:
         alone = jax.tree.map(lambda a: a[None], record)
-        shares = metric.bounded_share(task, model.apply(params, alone[0]), alone[1], largest)
+        shares = metric.bounded_share(task, outputs_of(alone[0]), alone[1], largest)
         return jnp.rint(shares[0] / largest * SCORE_STEPS).astype(jnp.int32)
 
-    total = jnp.sum(jnp.where(present, jax.lax.map(steps, in_a_loop((features, y)))[: len(y)], 0))
-    return total.astype(jnp.float32) / SCORE_STEPS * largest / records
+    return jax.lax.map(steps, in_a_loop((features, y)))[: len(y)]
 
 
 def with_error_as_loss(model: Model) -> Model:

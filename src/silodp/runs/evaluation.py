@@ -11,6 +11,7 @@ seed's test records: seeds share records, so that several do not make them narro
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -24,9 +25,9 @@ from silodp.engines.layout import pad_rows
 from silodp.models.metrics import MeanMetric, Metric, wilson
 from silodp.models.model import Model
 from silodp.privacy.accounting.steps import moved_by
-from silodp.privacy.plan import SiloPlan
 from silodp.results.result import summary
 from silodp.runs.prepare import Prepared
+from silodp.runs.resolve import RunSpec
 from silodp.runs.run_results import over_silos
 
 RESAMPLES = 200
@@ -79,8 +80,7 @@ def exact_metrics(
         entry = _Measured(metric, spec.model.deciding, outputs, federations, resampled).entry(
             own if place == 0 else None
         )
-        entry["private"] = _as_noisy(metric, spec.plans, federations[0], entry)
-        found.append(entry)
+        found.append(_with_noise(entry, metric, spec, federations[0]))
     return found
 
 
@@ -130,7 +130,7 @@ class _Measured:
         values = self._values if own is None else np.where(self._known, own, np.nan)
         overall = self._over_silos(values)
         tried = _deviations(self._over_silos_tried(self._tried, self._values))
-        count = float(np.mean((self._counts * self._known).sum(axis=1)))
+        count = self._count_overall() if self._is_share else 0.0
         return {
             "metric": self._metric.name,
             "release": "exact",
@@ -193,6 +193,17 @@ class _Measured:
         """Test records of the silos that have the metric, in one seed."""
         counts = np.stack([one.test_counts for one in self._federations])
         return float(np.mean((counts * self._known).sum(axis=1)))
+
+    def _count_overall(self) -> float:
+        """Of how many records a single share would be as sure as the mean over silos.
+
+        Silos weigh by their test records, and not by those that their own share is of: a silo with
+        two positives among a hundred records makes a mean of recalls as unsure as it weighs.
+        """
+        tests = np.stack([one.public_test_counts for one in self._federations]) * self._known
+        weights = tests / np.maximum(1, tests.sum(axis=1, keepdims=True))
+        variance = (weights**2 / np.maximum(1, self._counts)).sum(axis=1)
+        return float(np.mean(1 / variance)) if (variance > 0).all() else 0.0
 
     def _over_silos(self, values: np.ndarray) -> np.ndarray:
         """[seeds, silos] -> [seeds]."""
@@ -309,7 +320,7 @@ def _released(
     }
     none = {"mean": None, "std": None, "per_seed": [None] * len(federations), "interval": None}
     return [
-        entry,
+        _with_noise(entry, first, spec, federations[0]),
         *(
             {
                 "metric": metric.name,
@@ -325,33 +336,62 @@ def _released(
     ]
 
 
-def _as_noisy(
-    metric: Metric, plans: Sequence[SiloPlan], federation: Federation, entry: dict[str, Any]
-) -> dict[str, Any] | None:
-    """What a noisy one would be worth: the noise of the silo in the middle, at a tenth of epsilon.
+def _with_noise(
+    entry: dict[str, Any], metric: Metric, spec: RunSpec, federation: Federation
+) -> dict[str, Any]:
+    """The entry with what noise does to it: what it has, or would have for a tenth of epsilon.
 
-    None where there is none to be had: it is no mean over records, a subject has several, or
-    nothing is private anyway.
+    `private` is about the silo in the middle, by test records, and says why where there is no
+    noise to be had; each silo has its own. None where no privacy is asked for.
     """
-    plan_and_count = [
-        (plan, silo.public_test_count)
-        for plan, silo in zip(plans, federation.silos, strict=True)
-        if plan.private
-    ]
-    if not isinstance(metric, MeanMetric) or federation.by_subject or not plan_and_count:
-        return None
-    plan, count = sorted(plan_and_count, key=lambda one: one[1])[len(plan_and_count) // 2]
-    alone = get_sigma_gaussian(NOISY_SHARE * plan.epsilon, plan.delta_for_queries)
-    noise = metric.largest(1.0) * alone * moved_by(plan.relation) / count
-    none = entry["no_skill"]
-    scale = none["mean"] if metric.by_ratio and none is not None else 1.0
-    useful = bool(noise <= _MOST_NOISE * scale)
-    return {
-        "share": NOISY_SHARE,
-        "noise": float(f"{noise:.3g}"),
-        "test_records": int(count),
-        "useful": useful,
-    }
+    protected = [plan for plan in spec.plans if plan.private]
+    if not protected:
+        return entry | {"private": None}
+    share = entry["share"] or NOISY_SHARE
+    about: dict[str, Any] = {"share": share, "noise": None, "test_records": None, "useful": False}
+    if (reason := _why_never(metric, spec, federation)) is not None:
+        return entry | {"private": about | {"reason": reason}}
+    assert isinstance(metric, MeanMetric)
+    none = entry["no_skill"] or entry["test"]
+    scale = abs(none["mean"]) if metric.by_ratio else 1.0
+    own: list[dict[str, Any] | None] = []
+    for plan, policy, silo in zip(spec.plans, spec.policies, federation.silos, strict=True):
+        count = silo.public_test_count
+        if not (plan.private and policy.count_is_public and count):
+            own.append(None)
+            continue
+        alone = plan.metric_noise
+        if entry["release"] == "exact":
+            alone = _sigma(share * plan.epsilon, plan.delta_for_queries) * moved_by(plan.relation)
+        noise = metric.largest(spec.request.metric_bound) * alone / count
+        own.append(
+            {
+                "noise": float(f"{noise:.3g}"),
+                "test_records": int(count),
+                "useful": bool(noise <= _MOST_NOISE * scale),
+            }
+        )
+    per_silo = [silo | {"private": one} for silo, one in zip(entry["per_silo"], own, strict=True)]
+    known = sorted((one for one in own if one is not None), key=lambda one: one["test_records"])
+    if not known:
+        return entry | {"private": about | {"reason": _SECRET_COUNTS}, "per_silo": per_silo}
+    about |= {**known[len(known) // 2], "reason": None}
+    return entry | {"private": about, "per_silo": per_silo}
+
+
+_SECRET_COUNTS = "no silo has a public number of test records"
+_sigma = cache(get_sigma_gaussian)  # silos often share their budgets
+
+
+def _why_never(metric: Metric, spec: RunSpec, federation: Federation) -> str | None:
+    """Why the metric cannot be had with noise, at whatever size; None if it can."""
+    if not isinstance(metric, MeanMetric):
+        return "it is no mean over records"
+    if federation.by_subject:
+        return "a subject may have several test records"
+    if not any(policy.count_is_public for policy in spec.policies):
+        return _SECRET_COUNTS
+    return None
 
 
 def _rounded(value: Any) -> Any:

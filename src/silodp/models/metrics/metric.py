@@ -48,6 +48,7 @@ class Metric(ABC):
       meaning: what a card says it is.
       needs: what a silo's test records must be, or it has no value there.
       of_probabilities: whether it is about probabilities, which not every model gives.
+      of_decisions: whether it is about the class that is predicted, however sure the model is.
       companions: metrics without which it says little, to be shown beside it.
       shows_skill: whether one above that of the best constant shows that something was learned.
       power_of_unit: the power of the target's own unit that it is in; 0 if it has none.
@@ -67,6 +68,7 @@ class Metric(ABC):
     meaning: ClassVar[str]
     needs: ClassVar[str] = "a test record"
     of_probabilities: ClassVar[bool] = False
+    of_decisions: ClassVar[bool] = False
     companions: ClassVar[tuple[MetricName, ...]] = ()
     shows_skill: ClassVar[bool] = True
     power_of_unit: ClassVar[int] = 0
@@ -193,6 +195,10 @@ class MeanMetric(Metric):
     def largest(self, bound: float) -> float:
         """The most that a record's share counts where --metric-bound bounds it."""
         return bound
+
+    def most(self, num_classes: int) -> float | None:
+        """The largest share that there can be with so many classes; None where there is none."""
+        return None
 
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """The mean of the shares; NaN of no record."""
