@@ -270,4 +270,5 @@ def test_through_the_command_line(cli, tmp_path):
     assert result["options"]["messages"] == 2
     assert result["options"]["rounds"] == 2
     planned = cli("plan", "--data", "synthetic", "--silos", "3", "--method", "fewround")
-    assert planned.exit_code == 2 and "--epsilon" in planned.stderr
+    assert planned.exit_code == 2
+    assert "--epsilon" in planned.stderr

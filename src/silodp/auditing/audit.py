@@ -405,6 +405,11 @@ def _check(
         ("--engine debug", one.engine == "debug", "it is far too slow for thousands of runs"),
         ("--seeds", one.seeds > 1, "--trials says how many runs there are"),
         ("--statistics-share", one.statistics_share, "only training is attacked"),
+        (
+            f"--method {one.method}",
+            get_method(one.method).in_messages,
+            "it has no training passes to attack, and its sums are exact (docs/fewround.md)",
+        ),
     ):
         if given:
             raise SilodpError(f"{flag}: {why}: leave it out of an audit.")

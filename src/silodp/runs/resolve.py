@@ -29,7 +29,7 @@ class ResolvedOptions:
       request: the request.
       model_name: the model's name.
       rounds: the number of communication rounds.
-      messages: messages of each silo, in a method of these.
+      messages: messages of each silo, in a method of these; else None.
       batch_size: expected records in a step.
       clip: largest norm of a record's gradient.
       lr: learning rate of local training.
@@ -46,7 +46,7 @@ class ResolvedOptions:
     request: RunRequest
     model_name: str
     rounds: int
-    messages: int
+    messages: int | None
     batch_size: int
     clip: float
     lr: float
@@ -97,9 +97,10 @@ def resolve(
     request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
 ) -> ResolvedOptions:
     """Resolves a request: options left open get values that fit the data."""
-    messages = request.messages or USUAL_MESSAGES[get_task(task).as_vectors]
-    in_messages = get_method(request.method).in_messages
-    rounds = messages if in_messages else request.rounds or defaults.rounds
+    messages = None
+    if get_method(request.method).in_messages:
+        messages = request.messages or USUAL_MESSAGES[get_task(task).as_vectors]
+    rounds = messages or request.rounds or defaults.rounds
     # Each evaluation that is released costs privacy: one is enough, unless more are requested.
     usual = rounds if request.metric_share else max(1, rounds // 20)
     return ResolvedOptions(

@@ -197,7 +197,9 @@ def test_noise_is_as_large_as_it_says():
 
 def test_no_record_at_all():
     (gram, cross, labels), _ = released(*records(0, "number"), "number", 1.0)
-    assert not gram.any() and not cross.any() and not labels.any()
+    assert not gram.any()
+    assert not cross.any()
+    assert not labels.any()
 
 
 def queries(asked=None, secret=b"s" * 32):

@@ -76,8 +76,9 @@ def covariance_of(silo: Sums, prior: Prior) -> Square:
 def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Prior:
     """The mean and the spread from all silos, of which `residual` is left unexplained.
 
-    The last weight is the constant's, of variance `constant` beforehand. The others are 0 beforehand, but for a variance that is
-    likeliest in the light of the mean and its error: where noise hides all, a constant is left.
+    The last weight is the constant's, of variance `constant` beforehand. The others are 0
+    beforehand, but for a variance that is likeliest in the light of the mean and its error: where
+    noise hides all, a constant is left.
     `usual` is about how large variances of weights are where nothing is known of them.
     """
     count, size = silos.values.shape
