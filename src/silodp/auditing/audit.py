@@ -36,6 +36,7 @@ from silodp.config.run_arguments import RunArguments
 from silodp.data.federation import Federation, Records
 from silodp.engines.devices import prepare_jax
 from silodp.engines.job import Job, Setting
+from silodp.methods import get_method
 from silodp.models.model import Model
 from silodp.models.subjects import blocks_of
 from silodp.privacy.mechanisms.randomness import new_secret
