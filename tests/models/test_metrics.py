@@ -328,6 +328,31 @@ def test_a_bounded_share_is_bounded_whatever_the_model_says(metric, outputs, bou
         assert bool(jnp.all((shares >= 0) & (shares <= np.float32(largest))))
 
 
+@given(
+    counts=st.lists(st.integers(1, 10**6), min_size=20, max_size=20),
+    exposure=st.floats(2**-10, 1, width=32),
+    off=st.floats(-1e-3, 1e-3),
+)
+@settings(deadline=None, max_examples=30)
+def test_no_count_that_is_foretold_rightly_has_less_than_nothing(counts, exposure, off):
+    """Near 0, terms of the size of the count cancel: shares of -2 stood where 1 was paid for."""
+    y = np.stack([counts, np.full(20, exposure)], axis=1).astype(np.float32)
+    outputs = np.minimum(np.log(y[:, 0] / y[:, 1]) + np.float32(off), 19.9)
+    deviance, task = get_metric("deviance"), get_task("count")
+    shares = deviance.bounded_share(task, jnp.asarray(outputs), jnp.asarray(y), 1.0)
+    assert bool(jnp.all((shares >= 0) & (shares <= 1)))
+    expected = mean_poisson_deviance(y[:, 0], y[:, 1] * np.exp(outputs.astype(float)))
+    assert value("deviance", outputs, y, task="count") == pytest.approx(expected, rel=0.01, abs=0.01)
+
+
+def test_a_share_that_a_loss_has_below_nothing_counts_as_nothing():
+    """Far beyond any rate the loss of counts goes on in a straight line, for some downwards."""
+    y, outputs = jnp.array([[1e6, 1e-6]]), jnp.array([30.0])
+    deviance, task = get_metric("deviance"), get_task("count")
+    assert float(deviance.share(task, outputs, y)[0]) < 0
+    assert float(deviance.bounded_share(task, outputs, y, 1.0)[0]) == 0
+
+
 @pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
 def test_each_task_has_a_metric_of_its_own_that_fits(task):
     assert metric_for(task.name).name == task.metric
