@@ -10,6 +10,7 @@ from federations import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -133,6 +134,29 @@ def test_calibration_by_hand():
     assert value("calibration", outputs, y, task="binary") == pytest.approx(0.25)
     sure = np.array([-50.0, 50.0])
     assert value("calibration", sure, np.array([-1.0, 1.0]), task="binary") == pytest.approx(0)
+
+
+def test_calibration_is_by_the_bins_of_scikit_learn():
+    outputs, y = of_two_classes(1000, 7, False)
+    happened, said = calibration_curve(y > 0, chances(outputs), n_bins=10)
+    counts = np.histogram(chances(outputs), np.linspace(0, 1, 11))[0]
+    expected = np.sum(counts[counts > 0] * np.abs(happened - said)) / 1000
+    assert value("calibration", outputs, y, task="binary") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("cost_ratio", [0.2, 1, 9])
+def test_a_threshold_by_costs_is_that_of_scikit_learn(cost_ratio):
+    """The second class from a probability of 1 / (1 + ratio) on, in each metric that decides."""
+    outputs, y = of_two_classes(300, 8, False)
+    task = get_task("binary").deciding_at(-math.log(cost_ratio))
+    said = chances(outputs) > 1 / (1 + cost_ratio)
+    for name, elsewhere in (
+        ("recall", recall_score),
+        ("precision", precision_score),
+        ("accuracy", accuracy_score),
+    ):
+        found = float(get_metric(name).value(task, outputs, y, np.ones(300)))
+        assert found == pytest.approx(elsewhere(y > 0, said))
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
@@ -287,6 +311,29 @@ def test_the_c_index_is_harrells_pair_by_pair():
     c_index = get_metric("c_index")
     assert c_index.has_value(courses)
     assert not c_index.has_value(labels_of_times(times, np.zeros(60), (10.0,)))
+
+
+@pytest.mark.parametrize(
+    ("times", "events", "risks", "lifelines"),
+    [
+        (
+            [5, 5, 5, 3, 8, 8, 2, 9, 9, 1],
+            [1, 1, 0, 1, 0, 1, 0, 1, 1, 1],
+            [0.3, 0.1, 0.3, 0.3, 0.9, -0.2, 0.4, -0.5, -0.5, 0.4],
+            0.7241379310344828,
+        ),
+        ([4, 4, 4, 4], [1, 0, 1, 0], [1, 0, 0, 1], 0.5),
+        ([1, 2, 3, 4, 5], [0, 0, 1, 0, 1], [2, 2, 2, 2, 2], 0.5),
+        ([1, 1, 2, 2, 2, 7], [1, 1, 1, 0, 1, 0], [3, 1, 2, 2, 0, -1], 0.7083333333333334),
+    ],
+)
+def test_the_c_index_is_that_of_lifelines(times, events, risks, lifelines):
+    """Worked out by lifelines 0.30.3: times and risks that are equal, events and none."""
+    courses = labels_of_times(np.array(times, float), np.array(events), (10.0,))
+    outputs = np.array(risks, float)[:, None]
+    weight = np.ones(len(times))
+    found = get_metric("c_index").value(get_task("hazard"), outputs, courses, weight)
+    assert float(found) == pytest.approx(lifelines)
 
 
 def test_r2_needs_targets_that_differ():
