@@ -10,6 +10,7 @@ import typer
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.cli.options import AsJson, Overwrite
+from silodp.cli.problems_table import show_problems
 from silodp.cli.terminal import notes, print_json, safe
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
+    from silodp.data.problems import Problems
     from silodp.data.tables.files import FileForm, Reading, read_table
     from silodp.data.tables.schema import Schema, read_schema
     from silodp.results.model_export.personal_model import load_model, unused_columns
@@ -68,12 +70,17 @@ def predict(
     frame = read_table(table, loaded.text_columns, fewest=1, form=form, reading=reading)
     for sentence in reading.said:
         notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    problems = Problems()
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
     except SilodpError as error:
-        raise SilodpError(f"{table}: {error}") from None
-    stored = read_table(table, frame.columns, fewest=1) if append else None
+        problems.add(error)
+        if len(problems) == 1 or as_json:
+            raise SilodpError(f"{table}: {error}") from None
+        show_problems(problems)
+        raise typer.Exit(2) from None
+    stored = read_table(table, frame.columns, fewest=1, form=form) if append else None
     content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)

@@ -143,16 +143,16 @@ def split_by_silo(
     check_column(where, frame, silo_column, "silo_column")
     silo_of = values_of(frame, silo_column)
     is_blank = (silo_of.isna() | (silo_of.astype(str).str.strip() == "")).to_numpy(bool)
-    if is_blank.any():
+    if blanks := int(is_blank.sum()):
         if not without_silo:
             problems.add(
                 Fault(
                     f"The silo column {silo_column!r}",
-                    f"is empty in {int(is_blank.sum())} rows",
+                    f"is empty in {blanks} row{'s' * (blanks > 1)}",
                     "name each row's silo, or drop such rows (in a schema: under [missing], "
                     f'{silo_column} = "drop")',
                     column=silo_column,
-                    rows=int(is_blank.sum()),
+                    rows=blanks,
                 )
             )
         frame = frame.loc[~is_blank]

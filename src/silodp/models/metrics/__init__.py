@@ -34,9 +34,13 @@ def get_metric(name: str) -> Metric:
 
 def metric_for(task: TaskName, name: str | None = None) -> Metric:
     """The metric of that name, if it is one for the task; else the task's own."""
+    fitting = [other.name for other in METRICS.values() if task in other.tasks]
+    if name is not None and name not in METRICS:
+        raise SilodpError(
+            f"Metric {name!r} is unknown: use {one_of(name, fitting)}, which are for a {task} task."
+        )
     metric = get_metric(get_task(task).metric if name is None else name)
     if task not in metric.tasks:
-        fitting = [other.name for other in METRICS.values() if task in other.tasks]
         raise SilodpError(
             f"--metric {metric.name}: {metric.words} is not for a {task} task: choose "
             f"{' or '.join(fitting)}."
