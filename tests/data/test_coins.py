@@ -272,7 +272,10 @@ def test_an_id_column_keeps_a_record_where_it_was(tmp_path):
 
     def tested(table):
         table.to_csv(tmp_path / "t.csv", index=False)
-        given = DataOptions(silo_column="site", target="y", preprocess="none", id_column="visit")
+        given = DataOptions(
+            **{"silo_column": "site", "target": "y", "preprocess": "none", "id_column": "visit"},
+            task="regression",
+        )
         federation = resolve(tmp_path / "t.csv", given).load(0, given)
         assert federation.input_shape == (1,)  # no feature
         assert federation.uncovered == ()
@@ -299,7 +302,9 @@ def test_a_declared_time_parts_records_by_themselves(tmp_path):
 
     def loaded(**more):
         given = DataOptions(
-            silo_column="site", target="y", preprocess="none", time_column="day", **more
+            **{"silo_column": "site", "target": "y", "preprocess": "none", "time_column": "day"},
+            **more,
+            task="regression",
         )
         return resolve(tmp_path / "t.csv", given).load(0, given)
 

@@ -284,6 +284,18 @@ def test_bounds_must_be_declared_for_all(tmp_path):
     refused("'levels of|is not a range", path, bounds={"age": (5, 5)})
 
 
+def test_a_task_that_one_record_decides_is_not_covered(tmp_path):
+    """Ten whole numbers are classes; with an eleventh, in one record, they are numbers."""
+    frame = people()[["site", "age", "score"]].assign(score=np.arange(40) % 10)
+    given = {"preprocess": "none"}
+    assert load(csv(tmp_path, frame), **given).task == "multiclass"
+    frame.loc[3, "score"] = 77
+    federation = load(csv(tmp_path, frame), **given)
+    assert federation.task == "regression"
+    assert [note for note in federation.uncovered if note.startswith("The task regression was")]
+    assert load(csv(tmp_path, frame), task="regression", **given).uncovered == ()
+
+
 def test_none_keeps_the_target(tmp_path):
     frame = people()
     federation = load(csv(tmp_path, frame), preprocess="none")

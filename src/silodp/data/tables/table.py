@@ -360,6 +360,11 @@ def _table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
+    elif options.task is None and not target.declared and not schema.beside.given:
+        notes.append(
+            f"The task {target.task} was inferred from the values of {target.name!r} in all silos, "
+            "not declared; epsilon does not cover it: give --task."
+        )
     table = Table(name, {}, encoder, target, schema, tuple(notes), {}, said=tuple(said))
     as_text, before = text_columns(options), len(problems)
     are_numbers = check_numbers(frames, target, problems)
