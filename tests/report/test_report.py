@@ -50,7 +50,7 @@ def test_one_seed_says_that_it_may_be_chance(tmp_path):
     said = page_of(write_federation(tmp_path, seeds=1)).text
     assert "too few to tell it from chance" in said
     assert "than that of local training (may be chance: 1 seed)" in said
-    assert "clear" not in said.lower()
+    assert "clear" not in said.lower().replace("not clearly the best", "")
 
 
 def test_without_baselines_the_page_says_how_to_get_them(tmp_path):
