@@ -260,8 +260,8 @@ def _with_skill(best: Result, skill: Skill | None) -> str:
         return ""
     metric = get_metric(best.metric)
     return (
-        f" {called(best, starts=True)} clearly beats {skill.name}, which has "
-        f"{measured(skill.value, best.metric)}: by {metric.size(skill.gain)}."
+        f" {called(best, starts=True)} clearly beats {skill.name} "
+        f"({measured(skill.value, best.metric)}), by {metric.size(skill.gain)}."
     )
 
 
