@@ -33,7 +33,8 @@ def test_a_loss_is_told_as_a_loss(tmp_path):
     worse = (made_up("local", scale=0.8), made_up("mrmtl", scale=1.0))
     said = page_of(write_runs(tmp_path, *worse)).text
     assert "Local training does better than MR-MTL (clear): its test error is" in said
-    assert "Clearly worse with MR-MTL than alone: hospital 0, hospital 1, " in said
+    # Of 20 test records each; see test_report_verdict on silos with more.
+    assert "Worse with MR-MTL than alone, which may be chance: hospital 0, hospital 1, " in said
     assert "25 % higher (worse) than local training" in said
     assert "clearly worse" in said
 

@@ -13,9 +13,8 @@ from silodp.results.result import Result
 
 CHANCE = 0.05  # chance of calling a gain clear where there is none
 _LEAST_SEEDS = 3  # for a standard error that means anything
-FEWEST_RECORDS = 30  # test records, of all silos together: of fewer, nothing is clear
+FEWEST_RECORDS = 30  # test records, of all silos together or of one: of fewer, nothing is clear
 _ROUNDING = 1e-6  # differences below this are those of single precision
-FEWEST_OF_SILO = 10  # of a silo by itself, likewise
 
 
 @dataclass(frozen=True)
@@ -100,4 +99,4 @@ def few_records(result: Result) -> bool:
 def few_in_silo(silo: Mapping[str, Any]) -> bool:
     """Whether a silo's test records are too few for anything about it alone to be clear."""
     records = silo["test_records"]
-    return records is not None and records < FEWEST_OF_SILO
+    return records is not None and records < FEWEST_RECORDS
