@@ -144,11 +144,7 @@ def _whole(vectors: Num[np.ndarray, "records size"], bits: int) -> Vectors:
 
 
 def noisy_moments_of(
-    records: WholeRecords,
-    classes: bool,
-    noise_multiplier: float,
-    shares: Shares,
-    random: HostRandom,
+    records: WholeRecords, classes: bool, noise_multiplier: float, shares: Shares, random: HostRandom
 ) -> Moments:
     """The message of moments; without noise if the multiplier is 0.
 
