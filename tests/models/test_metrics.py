@@ -389,7 +389,9 @@ def test_no_count_that_is_foretold_rightly_has_less_than_nothing(counts, exposur
     shares = deviance.bounded_share(task, jnp.asarray(outputs), jnp.asarray(y), 1.0)
     assert bool(jnp.all((shares >= 0) & (shares <= 1)))
     expected = mean_poisson_deviance(y[:, 0], y[:, 1] * np.exp(outputs.astype(float)))
-    assert value("deviance", outputs, y, task="count") == pytest.approx(expected, rel=0.01, abs=0.01)
+    assert value("deviance", outputs, y, task="count") == pytest.approx(
+        expected, rel=0.01, abs=0.01
+    )
 
 
 def test_a_share_that_a_loss_has_below_nothing_counts_as_nothing():
