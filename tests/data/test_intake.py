@@ -291,6 +291,37 @@ def test_bad_outcomes(cli, tmp_path, what):
         assert "train y" not in one["what"], "people know nothing of that"
 
 
+def test_all_that_is_wrong_with_a_schema_is_told_at_once(cli, sentence, tmp_path):
+    schema = """
+        ignroe = ["who"]
+        [levels]
+        ward = ["a"]
+        [bounds]
+        age = [99, 0]
+        bmi = [10, inf]
+        [dates]
+        day = {origin = "x"}
+        [other]
+        ward = "z"
+        [missing]
+        age = "old"
+        [target]
+        range = [9, 1]
+        exposure_range = [0, 1]
+        """
+    arguments = check_arguments(tmp_path, people(), {"schema": schema})
+    done = cli("data", "check", *arguments, "--json")
+    assert done.exit_code == 2, done.output
+    told = [one["what"] for one in json.loads(done.stdout)["problems"]]
+    for words in ("'ignroe' is unknown", "'ward' are ['a']", "'age': [99, 0]", "'bmi': [10, inf]",
+                  "origin is 'x'", "'age' is 'old'", "target range: [9, 1]",
+                  "exposure_range is given"):  # fmt: skip
+        assert any(words in one for one in told), words
+    assert len(told) == 8
+    text = sentence(cli("run", "--data", *arguments, "--epsilon", "3"))
+    assert "7 more problems: `silodp data check` with the same options shows all" in text
+
+
 @pytest.mark.parametrize("options", [COUNT, EXPOSED, TIMES, PAIN | {"schema": ORDERED}])
 def test_good_outcomes_have_no_problem(cli, tmp_path, options):
     arguments = check_arguments(tmp_path, outcomes(people()), options)

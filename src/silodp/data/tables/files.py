@@ -218,7 +218,8 @@ def read_table(
     if len(frame.columns) < fewest:
         raise SilodpError(
             f"{path} has {len(frame.columns)} column only ({', '.join(map(repr, frame.columns))}): "
-            "a table needs features and a target; in a CSV file, separate columns by commas."
+            "a table needs features and a target; in a text file, separate columns by commas, "
+            "semicolons, tabs or bars (a schema's [file] says which, where it has a delimiter)."
         )
     if frame.empty:
         raise SilodpError(f"{path} has a header but no rows: give it records or leave it out.")
