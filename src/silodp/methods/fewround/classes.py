@@ -206,8 +206,8 @@ class _InAxes(NamedTuple):
 
 
 def _in_axes(own: Released, shared: Shared) -> _InAxes:
-    curvature = (
-        float(own.count) * _activity(own, shared) * np.outer(shared.values, shared.curvature)
+    curvature = float(own.count) * _activity(own, shared) * np.outer(
+        shared.values, shared.curvature
     )
     start, total, cross = _start(own, shared), 0.0, np.zeros_like(curvature)
     for gradient, at, noise in zip(own.later, own.later_at, own.later_noise, strict=True):
