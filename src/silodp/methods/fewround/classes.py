@@ -276,7 +276,7 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
         frequencies=frequencies,
         differing=differing,
     )
-    gram_values, gram_axes = np.linalg.eigh(gram)
+    gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts, CONSTANTS.gram_floor).mean)
     curvature, rotation = np.linalg.eigh(_curvature(silos, shared, means, slopes))
     return shared._replace(
         values=gram_values,
