@@ -309,7 +309,8 @@ def _read_text(
     # In the plain dialect, which pandas reads, row by row.
     plain = io.StringIO(newline="")
     try:
-        csv.writer(plain).writerows(plain_rows(path, dialect))
+        # In quotation marks: what begins with a space there keeps it.
+        csv.writer(plain, quoting=csv.QUOTE_ALL).writerows(plain_rows(path, dialect))
     except UnicodeError as error:
         raise SilodpError(
             f"{path} is not text in {dialect.encoding} ({error}): declare its encoding (in a "
