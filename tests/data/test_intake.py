@@ -269,6 +269,11 @@ BAD_OUTCOMES = {
         EXPOSED | {"--exclude-silos": "nort,west,sout"},
         {("nort", ""), ("sout", "")},
     ),
+    "the silo's column, which is no feature": (
+        lambda f: f,
+        {**COUNT, "--ignore": "days,status,pain,years,site"},
+        {("", "site")},
+    ),
     "words in several silos": (
         lambda f: put(put(f, 0, "age", "old"), 2, "age", "young"),
         EXPOSED,

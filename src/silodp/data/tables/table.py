@@ -674,6 +674,14 @@ def _feature_columns(
             if option == "missing" and schema.drops(column) and column == options.silo_column:
                 continue
             with problems.noted():
+                if column == options.silo_column:
+                    raise Fault(
+                        f"{where}:",
+                        f"{option} names the column {column!r}, which is the silo_column and so no "
+                        "feature",
+                        "leave it out there",
+                        column=column,
+                    )
                 _check_declared(where, frame, option, column, target, role_of, schema)
     if lacking:
         problems.check()  # without columns for these roles nothing more can be checked
