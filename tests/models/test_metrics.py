@@ -227,7 +227,9 @@ def test_several_metrics_at_once():
     ]
     with pytest.raises(SilodpError, match="is about probabilities, and the model gives none"):
         metrics_for("binary", None, "accuracy,brier", False)
-    with pytest.raises(SilodpError, match=r"--metrics: 'auc', 'foo' are none of a regression task"):
+    with pytest.raises(
+        SilodpError, match=r"--metrics: 'auc', 'foo' are no metrics of a regression task"
+    ):
         metrics_for("regression", None, "mse,auc,foo")
     with pytest.raises(SilodpError, match="--metrics names none: give some of mse, mae, rmse, r2"):
         metrics_for("regression", None, ", ")

@@ -219,7 +219,7 @@ def test_the_command_line_measures_several(cli, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_before_training(federation):
-    with pytest.raises(SilodpError, match=r"--metrics: 'auc' is none of a regression task"):
+    with pytest.raises(SilodpError, match=r"--metrics: 'auc' is no metric of a regression task"):
         silodp.run(federation=federation, metrics="mse,auc", **EXACT)
-    with pytest.raises(SilodpError, match="'bleu' is unknown"):
+    with pytest.raises(SilodpError, match="'bleu' is no metric of a regression task: use 'mse'"):
         silodp.run(federation=federation, metrics="bleu", **EXACT)

@@ -85,7 +85,7 @@ def _check_names(task: TaskName, given: Sequence[str]) -> None:
             f"--metrics names none: give some of {', '.join(fitting)}, or leave it out."
         )
     if wrong := [name for name in given if name not in fitting]:
-        which = "is none" if len(wrong) == 1 else "are none"
+        which = "is no metric" if len(wrong) == 1 else "are no metrics"
         raise SilodpError(
             f"--metrics: {', '.join(map(repr, wrong))} {which} of a {task} task: use "
             f"{one_of(wrong[0], fitting)}."
