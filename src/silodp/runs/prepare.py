@@ -16,6 +16,7 @@ from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.data import registry as datasets
 from silodp.data.federation import ExpectedCounts, Federation
+from silodp.data.preparation import preparation_of
 from silodp.data.problems import Problems, reported
 from silodp.data.registry import DataSource, Defaults
 from silodp.data.tasks import get_task
@@ -258,6 +259,13 @@ def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Lo
                 for one, own in zip(loaded.federations, silos, strict=True)
             ]
         )
+
+    else:
+        first = loaded.federations[0]
+        parts = [part.y for silo in first.silos for part in (silo.train, silo.test)]
+        target = preparation_of(first, first.silos[0]).target
+        with problems.noted():
+            get_task(first.task).check_labels(np.concatenate(parts), target)
 
     def prepared(federations: list[Federation]) -> None:
         check_worthwhile(

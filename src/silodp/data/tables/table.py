@@ -366,17 +366,13 @@ def _table_of_frames(
             "not declared; epsilon does not cover it: give --task."
         )
     table = Table(name, {}, encoder, target, schema, tuple(notes), {}, said=tuple(said))
-    as_text, before = text_columns(options), len(problems)
+    as_text = text_columns(options)
     are_numbers = check_numbers(frames, target, problems)
     for silo, frame in frames.items():
         with problems.noted():
             _add_silo(table, silo, frame, options, as_text, problems, are_numbers)
     if not table.records:
         problems.check()
-    if len(problems) == before and table.records:
-        with problems.noted():
-            labels = np.concatenate([records.y for records in table.records.values()])
-            get_task(target.task).check_labels(labels, target)
     return table
 
 

@@ -171,7 +171,10 @@ class Task(ABC):
         return y
 
     def check_labels(self, y: np.ndarray, target: "Target") -> None:
-        """Refuses labels of all silos together that there is nothing to learn from."""
+        """Refuses labels of all silos together that there is nothing to learn from.
+
+        For `silodp data check` alone: a run that was refused for it would tell of records.
+        """
         return
 
     def check_agreed(self, where: str, target: "Target") -> None:
