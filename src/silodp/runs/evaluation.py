@@ -374,7 +374,8 @@ def _as_noisy(
     noise = metric.largest(1.0) * alone * moved_by(plan.relation) / count
     none = entry["no_skill"]
     scale = none["mean"] if metric.by_ratio and none is not None else 1.0
-    useful = bool(noise <= _MOST_NOISE * scale)
+    # Without a test record there is nothing that noise could be compared with.
+    useful = scale is not None and bool(noise <= _MOST_NOISE * scale)
     return {
         "share": NOISY_SHARE,
         "noise": float(f"{noise:.3g}"),
