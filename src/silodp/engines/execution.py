@@ -330,9 +330,7 @@ def _one_by_one(
             shown.report(reporter, so_far, total, latest)
 
         train = run_messages if job.method.in_messages else run_debug
-        kept[r].append(
-            train(job, seeds[s], federations[s], settings[r], rounds, session, report)
-        )
+        kept[r].append(train(job, seeds[s], federations[s], settings[r], rounds, session, report))
     stacked = [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in kept]
     return metrics, [models for models, _ in stacked], [learned for _, learned in stacked]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from silodp.data.federation import Federation, Silo
@@ -87,7 +88,7 @@ def run_messages(
         for silo, plan in zip(federation.silos, setting.plans, strict=True)
     ]
     params = jax.eval_shape(job.model.init, jax.random.key(0))
-    server, own = method.init(Start(params, np.zeros(2, np.uint32), 0, len(silos)))
+    server, own = method.init(Start(params, jnp.zeros(2, jnp.uint32), 0, len(silos)))
     states = [own] * len(silos)
     measure = _measure(job, federation)
     for number in range(job.rounds):
@@ -123,5 +124,5 @@ def _measure(job: Job, federation: Federation) -> Callable[[np.ndarray], np.ndar
     ]
     compiled = jax.jit(lambda x, y, count, params: metric_on(job, x, y, count, params))
     return lambda models: np.array(
-        [float(compiled(*test, own)) for test, own in zip(padded, models, strict=True)]
+        [float(compiled(*test, jnp.asarray(own))) for test, own in zip(padded, models, strict=True)]
     )

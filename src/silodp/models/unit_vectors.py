@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Num
 
-from silodp.base.errors import SilodpError
 from silodp.data.federation import Federation
 from silodp.data.tasks import get_task
 
@@ -58,20 +57,16 @@ class UnitVectors(NamedTuple):
 
 def unit_vectors_of(federation: Federation) -> UnitVectors:
     """How the records of a federation become vectors of length 1."""
-    task, features = federation.task, math.prod(federation.input_shape)
-    if task not in ("regression", "binary", "multiclass"):
-        raise SilodpError(
-            f"Method 'fewround' is for regression and classification, but the data are {task}: "
-            "choose method ebmtl."
-        )
+    task, features = get_task(federation.task), math.prod(federation.input_shape)
+    assert task.as_vectors is not None, "refused where methods are chosen"
     bound = federation.feature_bound or 1.0
     length = math.sqrt(features * bound**2 + 1.0)
     preparations = [silo.preparation for silo in federation.silos]
     if all(one is not None and one.scaling.kind == "unit norm" for one in preparations):
         length = math.sqrt(2.0)
-    classes = get_task(task).count_classes(federation.num_classes) if task == "multiclass" else 0
-    middle, half = 0.0, 1.0
-    if task == "regression":
-        scaled = "label range" in federation.declared or bool(federation.uncovered)
-        middle, half = (0.5, 0.5) if scaled else (0.0, _LARGEST_LABEL)
-    return UnitVectors(length, middle, half, classes, task == "binary")
+    if task.as_vectors == "places":
+        return UnitVectors(length, 0.0, 1.0, task.count_classes(federation.num_classes))
+    if task.as_vectors == "signs":
+        return UnitVectors(length, 0.0, 1.0, two_classes=True)
+    scaled = task.public in federation.declared or bool(federation.uncovered)
+    return UnitVectors(length, *((0.5, 0.5) if scaled else (0.0, _LARGEST_LABEL)))

@@ -57,8 +57,13 @@ def check_choice(
             f"{model.name!r} that reach the same function with other parameters: choose a linear "
             "model, or method mrmtl."
         )
-    own = get_task(model.task).model
-    if method.in_messages and (model.name != own or model.prevalence is not None):
+    task = get_task(model.task)
+    if method.in_messages and task.as_vectors is None:
+        raise SilodpError(
+            f"Method {name!r} is for numbers and classes to predict, but the data are {task.name}: "
+            "use method ebmtl."
+        )
+    if method.in_messages and (model.name != task.model or model.prevalence is not None):
         raise SilodpError(
             f"Method {name!r} is for linear models without weights: leave out --model and "
             "--prevalence, or use method ebmtl."

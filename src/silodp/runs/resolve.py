@@ -17,8 +17,8 @@ from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.runs.method_choice import OwnValues
 
-
-USUAL_MESSAGES = 3
+# Messages by what labels are: of several classes, a second one gains less than the first loses.
+USUAL_MESSAGES = {"numbers": 3, "signs": 3, "places": 1, None: 3}
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def resolve(
     request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
 ) -> ResolvedOptions:
     """Resolves a request: options left open get values that fit the data."""
-    messages = request.messages or USUAL_MESSAGES
+    messages = request.messages or USUAL_MESSAGES[get_task(task).as_vectors]
     in_messages = get_method(request.method).in_messages
     rounds = messages if in_messages else request.rounds or defaults.rounds
     # Each evaluation that is released costs privacy: one is enough, unless more are requested.

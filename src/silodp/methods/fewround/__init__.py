@@ -18,7 +18,7 @@ from silodp.base.errors import SilodpError
 from silodp.methods.base import Method, Start
 from silodp.methods.fewround import classes, linear
 from silodp.methods.fewround.constants import MESSAGE_SHARES
-from silodp.privacy.mechanisms.message_queries import MessageQueries, MessageSchedule
+from silodp.privacy.mechanisms.message_queries import MessageSchedule
 
 
 def fewround(rounds: int) -> Method:
@@ -31,7 +31,7 @@ def fewround(rounds: int) -> Method:
         shape = np.shape(start.params)
         return (linear if len(shape) == 1 else classes).first_server(shape), None
 
-    def local(own: Any, shared: Any, queries: MessageQueries) -> tuple[Any, Any]:
+    def local(own: Any, shared: Any, queries: Any) -> tuple[Any, Any]:
         return kind(shared).answer(own, shared, queries)
 
     def merge(server: Any, messages: list[Any], weights: Any) -> Any:

@@ -10,16 +10,18 @@ loss is taken to be the same for all but for a factor,
     curvature_k = n_k a_k  S (x) C,    S the pooled second moments, C the mean covariance of a
                                        record's predicted class
 
-which draws from the discriminant model give. In the axes of S and C each number of a silo's model
-is a problem of its own: as in `hierarchy`, silos deviate from the discriminant model by a common
-correction and by one of their own, with variances that are likeliest.
+which draws from the discriminant model give. In the axes of S and C each number of the common model
+is corrected by itself, by as much as its likeliest variance says. There is no correction of a
+silo's own: single features are less like Gaussians than sums of them, so that curvature is known
+too badly, and silos lost more by it than they gained.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.methods.fewround.grams import pooled_gram
@@ -41,7 +43,7 @@ class Released(NamedTuple):
 
     Attributes:
       vectors: how its records became vectors, which is public.
-      count: records, as far as they are public.
+      records: how many there are, as far as that is public.
       gram: noisy sum of x x'.
       sums: noisy sums of x by class.
       counts: noisy counts of the classes.
@@ -52,7 +54,7 @@ class Released(NamedTuple):
     """
 
     vectors: UnitVectors
-    count: Float[np.ndarray, ""]
+    records: float
     gram: Square
     sums: Weights
     counts: Float[np.ndarray, " classes"]
@@ -69,28 +71,24 @@ class Shared(NamedTuple):
       round: number of the round that it is for.
       discriminants: weights of the common model, before class frequencies.
       frequencies: mean frequencies of the classes, and
-      differing: the variance of these between silos.
+      differing: their variance between silos, the mean over classes.
       values: eigenvalues of the pooled second moments, and
       axes: their axes.
       curvature: eigenvalues of the mean covariance of a predicted class, and
       rotation: its axes.
       correction: of the common model, in these axes.
-      error: variance of that.
-      spread: variance of the silos' own corrections.
       scale: what residuals are cut off at.
     """
 
     round: int
     discriminants: Weights
     frequencies: Float[np.ndarray, " classes"]
-    differing: Float[np.ndarray, " classes"]
+    differing: float
     values: Vector
     axes: Square
     curvature: Float[np.ndarray, " classes"]
     rotation: Float[np.ndarray, "classes classes"]
     correction: Weights
-    error: Weights
-    spread: float
     scale: float
 
 
@@ -98,7 +96,7 @@ class FirstMessage(NamedTuple):
     """The moments, with what is public of the records."""
 
     vectors: UnitVectors
-    count: Float[np.ndarray, ""]
+    records: float
     gram: Square
     sums: Weights
     counts: Float[np.ndarray, " classes"]
@@ -110,7 +108,7 @@ class LaterMessage(NamedTuple):
 
     gradient: Weights
     at: Weights
-    noise: Float[np.ndarray, ""]
+    noise: float
 
 
 class Server(NamedTuple):
@@ -126,8 +124,8 @@ def first_server(shape: tuple[int, ...]) -> Server:
     zeros, none = np.zeros((size, classes)), np.zeros(classes)
     square, identity = np.zeros((size, size)), np.eye(classes)
     shared = Shared(
-        *(0, zeros, none, none, np.zeros(size), square, none, identity),
-        *(zeros, zeros, 0.0, CONSTANTS.class_scale),
+        *(0, zeros, none, 0.0, np.zeros(size), square, none, identity),
+        *(zeros, CONSTANTS.class_scale),
     )
     return Server([], shared)
 
@@ -139,12 +137,12 @@ def answer(
     if own is None:
         size = len(shared.discriminants)
         moments = queries.moments(_parts(queries.noise_multiplier, queries.public_count, size))
-        first = FirstMessage(queries.vectors, np.float64(queries.public_count), *moments)
+        first = FirstMessage(queries.vectors, float(queries.public_count), *moments)
         return _begun(first), first
     model = personal(own, shared)
     gradient, noise = queries.gradient(model, shared.scale)
     scale = shared.scale
-    message = LaterMessage(scale * gradient, model, np.float64(scale * noise))
+    message = LaterMessage(scale * gradient, model, scale * noise)
     return _with(own, message), message
 
 
@@ -174,11 +172,11 @@ def _with(own: Released, message: LaterMessage) -> Released:
 
 def own_frequencies(own: Released, shared: Shared) -> Float[np.ndarray, " classes"]:
     """The silo's class frequencies: its noisy ones, shrunk to those of all."""
-    noise = float(own.noise[2] / own.count)
-    share = shared.differing / np.maximum(shared.differing + noise**2, CONSTANTS.smallest)
-    found = shared.frequencies + share * (own.counts / own.count - shared.frequencies)
+    noise = float(own.noise[2] / own.records)
+    share = shared.differing / max(shared.differing + noise**2, CONSTANTS.smallest)
+    found = shared.frequencies + share * (own.counts / own.records - shared.frequencies)
     # A class that seems not to be there may be, as far as noise can hide it.
-    hidden = 0.5 / own.count + 0.5 * np.sqrt(share) * noise
+    hidden = 0.5 / own.records + 0.5 * share**0.5 * noise
     found = np.maximum(found, hidden)
     return found / found.sum()
 
@@ -206,12 +204,10 @@ class _InAxes(NamedTuple):
 
 
 def _in_axes(own: Released, shared: Shared) -> _InAxes:
-    curvature = float(own.count) * _activity(own, shared) * np.outer(
-        shared.values, shared.curvature
-    )
+    curvature = own.records * _activity(own, shared) * np.outer(shared.values, shared.curvature)
     start, total, cross = _start(own, shared), 0.0, np.zeros_like(curvature)
     for gradient, at, noise in zip(own.later, own.later_at, own.later_noise, strict=True):
-        precision = 1.0 / max(float(noise) ** 2, CONSTANTS.smallest)
+        precision = 1.0 / max(noise**2, CONSTANTS.smallest)
         turned = shared.axes.T @ gradient @ shared.rotation
         moved = shared.axes.T @ (at - start) @ shared.rotation
         cross += precision * (turned + curvature * moved)
@@ -223,30 +219,25 @@ def _in_axes(own: Released, shared: Shared) -> _InAxes:
 
 def personal(own: Released, shared: Shared) -> Weights:
     """Weights of the model that a silo uses."""
-    start = _start(own, shared)
-    if not len(own.later):
-        return start
-    said = _in_axes(own, shared)
-    s = said.curvature
-    total = np.maximum(shared.spread * s * s + s + said.noise, CONSTANTS.smallest)
-    deviation = said.cross - s * shared.correction
-    turned = shared.correction + shared.spread * s / total * deviation
-    return start + shared.axes @ turned @ shared.rotation.T
+    return _start(own, shared) + shared.axes @ shared.correction @ shared.rotation.T
 
 
-def merged(server: Server, messages: list[FirstMessage | LaterMessage]) -> Server:
+def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> Server:
     """The server after a round."""
-    if server.shared.round == 0:
-        silos = [_begun(FirstMessage(*one)) for one in messages]
-        return Server(silos, _discriminants(silos, server.shared)._replace(round=1))
-    silos = [_with(*pair) for pair in zip(server.silos, messages, strict=True)]
-    shared = _corrected(silos, server.shared)
+    first = [one for one in messages if isinstance(one, FirstMessage)]
+    later = [one for one in messages if isinstance(one, LaterMessage)]
+    if first:
+        silos = [_begun(one) for one in first]
+        shared = _discriminants(silos, server.shared)
+    else:
+        silos = [_with(own, one) for own, one in zip(server.silos, later, strict=True)]
+        shared = _corrected(silos, server.shared)
     return Server(silos, shared._replace(round=server.shared.round + 1))
 
 
 def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     """The common model after the first messages."""
-    counts = np.array([one.count for one in silos])
+    counts = np.array([one.records for one in silos])
     noise = np.array([one.noise for one in silos])
     length = silos[0].vectors.length
     grams = np.stack([one.gram for one in silos])
@@ -265,19 +256,23 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     within += np.eye(len(within)) * float(frequencies @ errors)
     values, axes = np.linalg.eigh(within)
     # What noise may give any direction; also of the class means, which were taken off.
-    floor = np.linalg.eigvalsh(gram)[0]
-    slopes = (axes / np.maximum(values, floor)) @ axes.T @ means
+    floor = max(np.linalg.eigvalsh(gram)[0], float(np.trace(gram) / counts.sum()))
+    values = np.maximum(values, floor)
+    slopes = (axes / values) @ axes.T @ means
+    # Class means' noise makes scores of the own class too high, by this.
+    too_high = errors * float((1.0 / values).sum())
     constants = -0.5 * (slopes * means).sum(axis=0)
-    own = np.stack([one.counts / one.count for one in silos])
+    own = np.stack([one.counts / one.records for one in silos])
     error = (noise[:, 2] / counts)[:, None]
-    differing = np.maximum(0.0, ((own - frequencies) ** 2 - error**2).mean(axis=0))
+    differing = max(0.0, float(((own - frequencies) ** 2 - error**2).mean()))
     shared = shared._replace(
         discriminants=np.concatenate([slopes, constants[None] * length]),
         frequencies=frequencies,
         differing=differing,
     )
-    gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts, CONSTANTS.gram_floor).mean)
-    curvature, rotation = np.linalg.eigh(_curvature(silos, shared, means, slopes))
+    # With a higher floor: curvature that is too small would make steps too long.
+    gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts).mean)
+    curvature, rotation = np.linalg.eigh(_curvature(silos, shared, means.T @ slopes, too_high))
     return shared._replace(
         values=gram_values,
         axes=gram_axes,
@@ -287,55 +282,43 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
 
 
 def _curvature(
-    silos: list[Released], shared: Shared, means: Weights, slopes: Weights
+    silos: list[Released],
+    shared: Shared,
+    scores: Float[np.ndarray, "classes classes"],
+    too_high: Float[np.ndarray, " classes"],
 ) -> Float[np.ndarray, "classes classes"]:
     """Mean covariance of a record's predicted class, by draws from the discriminant model."""
     classes = len(shared.frequencies)
-    # Scores within a class have covariance slopes' within slopes = slopes' means, made symmetric.
-    covariance = slopes.T @ means
-    values, axes = np.linalg.eigh((covariance + covariance.T) / 2)
+    # Scores of a record differ within its class by slopes' within slopes = means' slopes.
+    values, axes = np.linalg.eigh((scores + scores.T) / 2)
     draws = np.random.default_rng(0).normal(size=(_DRAWS, classes))
     noise = draws * np.sqrt(np.maximum(values, 0.0)) @ axes.T
-    scores = means.T @ slopes + shared.discriminants[-1] / silos[0].vectors.length
+    scores = scores - np.diag(too_high) + shared.discriminants[-1] / silos[0].vectors.length
     total = np.zeros((classes, classes))
     for own in silos:
         frequencies = own_frequencies(own, shared)
         chances = softmax(scores[:, None] + noise + np.log(frequencies), axis=-1)
         mean = np.einsum("c,cdk->k", frequencies, chances) / _DRAWS
         both = np.einsum("c,cdk,cdl->kl", frequencies, chances, chances) / _DRAWS
-        total += float(own.count) * (np.diag(mean) - both)
-    return total / sum(float(own.count) for own in silos)
+        total += own.records * (np.diag(mean) - both)
+    return total / sum(own.records for own in silos)
 
 
 def _corrected(silos: list[Released], shared: Shared) -> Shared:
-    """The common correction and the spread of silos' own, after a message of gradients."""
+    """The common correction, after a message of gradients."""
     said = [_in_axes(own, shared) for own in silos]
     curvature = np.stack([one.curvature for one in said])
-    cross = np.stack([one.cross for one in said])
+    # A record's own sampling error has the variance of its curvature.
     error = curvature + np.array([one.noise for one in said])[:, None, None]
-    spread, correction, variance = shared.spread, shared.correction, shared.error
-    for _ in range(CONSTANTS.spread_steps):
-        total = np.maximum(spread * curvature**2 + error, CONSTANTS.smallest)
-        precision = np.maximum((curvature**2 / total).sum(axis=0), CONSTANTS.smallest)
-        found = (curvature * cross / total).sum(axis=0) / precision
-        # The correction is 0 beforehand, but for the likeliest variance.
-        usual = likeliest_variance(found**2, 1.0 / precision)
-        share = usual / (usual + 1.0 / precision)
-        correction, variance = share * found, share / precision
-        if len(silos) < 2:
-            break
-        squares = (cross - curvature * correction) ** 2 + curvature**2 * variance
-        spread = likeliest_variance(squares, error, curvature)
-    return shared._replace(correction=correction, error=variance, spread=spread)
+    error = np.maximum(error, CONSTANTS.smallest)
+    precision = np.maximum((curvature**2 / error).sum(axis=0), CONSTANTS.smallest)
+    found = (curvature * np.stack([one.cross for one in said]) / error).sum(axis=0) / precision
+    # The correction is 0 beforehand, but for the likeliest variance.
+    usual = likeliest_variance(found**2, 1.0 / precision)
+    return shared._replace(correction=usual / (usual + 1.0 / precision) * found)
 
 
 def learned(server: Server) -> dict[str, np.ndarray]:
-    """How far silos' models and class frequencies differ."""
-    shared = server.shared
-    own = np.array([own_frequencies(one, shared) for one in server.silos])
-    return {
-        "frequencies": own,
-        "mean_log_odds": log_softmax(np.log(shared.frequencies)),
-        "spread": np.sqrt(shared.spread),
-        "correction": np.sqrt((shared.correction**2).mean()),
-    }
+    """Each silo's class frequencies, and the common model before them."""
+    own = [own_frequencies(one, server.shared) for one in server.silos]
+    return {"frequencies": np.array(own), "mean_model": server.shared.discriminants}

@@ -45,18 +45,20 @@ def pooled_gram(
     means = grams / counts[:, None, None]
     variance = entry_variance(noise / counts, grams.shape[-1])
     between = np.zeros(grams.shape[1:])
-    for _ in range(CONSTANTS.gram_steps):
+
+    def by_precision() -> tuple[Matrices, Matrix, Matrix]:
         precision = 1.0 / np.maximum(variance + between, CONSTANTS.smallest)
         total = precision.sum(axis=0)
-        mean = (precision * means).sum(axis=0) / total
-        if len(grams) < 2:
-            break
+        return precision, total, (precision * means).sum(axis=0) / total
+
+    precision, total, mean = by_precision()
+    for _ in range(CONSTANTS.gram_steps if len(grams) > 1 else 0):
         # By precision: silos with much noise say little of how much others differ.
-        excess = ((means - mean) ** 2 - variance) * precision**2
-        error = np.sqrt(2 * (precision**2).sum(axis=0))
-        beyond = excess.sum(axis=0) - CONSTANTS.errors_beyond_noise * error
-        between = np.maximum(0.0, excess.sum(axis=0)) / (precision**2).sum(axis=0)
-        between = np.where(beyond > 0, between, 0.0)
+        squares = (precision**2).sum(axis=0)
+        excess = (((means - mean) ** 2 - variance) * precision**2).sum(axis=0)
+        beyond = excess > CONSTANTS.errors_beyond_noise * np.sqrt(2 * squares)
+        between = np.where(beyond, excess / squares, 0.0)
+        precision, total, mean = by_precision()
     least = floor * np.sqrt(len(mean) / np.diag(total).mean()) if noise.any() else 0.0
     return PooledGram(_positive(mean, max(float(least), CONSTANTS.smallest)), between)
 

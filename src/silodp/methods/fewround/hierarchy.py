@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from silodp.methods.fewround.constants import CONSTANTS
 
@@ -76,20 +76,23 @@ def estimate(silos: Sums, residual: float) -> Prior:
     """The mean and the spread from all silos, of which `residual` is left unexplained.
 
     The last weight is the constant's. The others are 0 beforehand, but for a variance that is
-    likeliest in the light of the mean and its error: where noise hides all, only a constant is left.
+    likeliest in the light of the mean and its error: where noise hides all, a constant is left.
     """
     count, size = silos.values.shape
     cross = _to_axes(silos.axes, silos.cross)
     spread = _usual_spread(silos, residual)
     together = np.moveaxis(silos.axes, 1, 0)  # [size, silos, axes]
-    for step in range(CONSTANTS.spread_steps + 1):
+
+    def by_least_squares() -> tuple[Vector, Square]:
         _, _, weight = _in_axes(silos, spread, residual)
         weighted = (together * np.sqrt(weight * silos.values)).reshape(size, -1)
         covariance = np.linalg.inv(CONSTANTS.ridge * np.eye(size) + weighted @ weighted.T)
-        mean = covariance @ _from_axes(silos.axes, weight * cross).sum(axis=0)
-        if step == CONSTANTS.spread_steps or count < 2:
-            break
+        return covariance @ _from_axes(silos.axes, weight * cross).sum(axis=0), covariance
+
+    mean, covariance = by_least_squares()
+    for _ in range(CONSTANTS.spread_steps if count > 1 else 0):
         spread = _likeliest_spread(silos, mean, covariance, residual)
+        mean, covariance = by_least_squares()
     return Prior(*_shrunk(mean, covariance), spread, residual)
 
 
@@ -128,7 +131,7 @@ def likeliest_variance(
     low, high = least, max(2 * least, float(errors.sum() / max(own.sum(), CONSTANTS.smallest)))
     for _ in range(_DOUBLINGS):
         if slope(high) <= 0:
-            return float(brentq(slope, low, high, rtol=1e-4))
+            return float(root_scalar(slope, bracket=(low, high), rtol=1e-4).root)
         low, high = high, 4.0 * high
     return high
 

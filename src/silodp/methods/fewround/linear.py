@@ -8,6 +8,7 @@ A silo works out its own model from its own messages and the broadcast, as the s
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Released(NamedTuple):
 
     Attributes:
       vectors: how its records became vectors, which is public.
-      count: records, as far as they are public.
+      records: how many there are, as far as that is public.
       gram: noisy sum of x x'.
       cross: noisy sum of x y.
       labels: noisy sum of y^2.
@@ -51,10 +52,10 @@ class Released(NamedTuple):
     """
 
     vectors: UnitVectors
-    count: Float[np.ndarray, ""]
+    records: float
     gram: Square
     cross: Vector
-    labels: Float[np.ndarray, ""]
+    labels: float
     noise: Float[np.ndarray, "3"]
     later: Float[np.ndarray, "messages size"]
     later_noise: Float[np.ndarray, " messages"]
@@ -91,10 +92,10 @@ class FirstMessage(NamedTuple):
     """The moments, with what is public of the records."""
 
     vectors: UnitVectors
-    count: Float[np.ndarray, ""]
+    records: float
     gram: Square
     cross: Vector
-    labels: Float[np.ndarray, ""]
+    labels: float
     noise: Float[np.ndarray, "3"]
 
 
@@ -103,7 +104,7 @@ class LaterMessage(NamedTuple):
 
     gradient: Vector
     at: Vector
-    noise: Float[np.ndarray, ""]
+    noise: float
 
 
 def answer(
@@ -112,13 +113,13 @@ def answer(
     """A silo's message of the round, and all that it has released by then."""
     if own is None:
         moments = queries.moments(CONSTANTS.parts)
-        count = np.float64(queries.public_count)
-        sums = (moments.gram, moments.cross[:, 0], moments.labels[0], moments.noise)
+        count = float(queries.public_count)
+        sums = (moments.gram, moments.cross[:, 0], float(moments.labels[0]), moments.noise)
         first = FirstMessage(queries.vectors, count, *sums)
         return _begun(first), first
     model = own_model(own, shared)
     gradient, noise = queries.gradient(model[:, None], shared.scale)
-    message = LaterMessage(gradient[:, 0], model, np.float64(noise))
+    message = LaterMessage(gradient[:, 0], model, noise)
     return _with(own, message, shared), message
 
 
@@ -138,7 +139,7 @@ def _with(own: Released, message: LaterMessage, shared: Shared) -> Released:
 
 
 def _gram(own: Released, pooled: PooledGram) -> Square:
-    return gram_of_silo(own.gram, float(own.noise[0]), float(own.count), pooled)
+    return gram_of_silo(own.gram, float(own.noise[0]), own.records, pooled)
 
 
 def sums_of(silos: list[Released], shared: Shared) -> Sums:
@@ -151,10 +152,10 @@ def sums_of(silos: list[Released], shared: Shared) -> Sums:
         axes.append(found[1])
         # What is not known of a silo's second moments blurs what its cross moments say, but
         # little of what a gradient says, which is taken near the model.
-        variance = entry_variance(own.noise[:1] / own.count, len(mean))[0]
+        variance = entry_variance(own.noise[:1] / own.records, len(mean))[0]
         between = shared.gram.between
         unknown = between * variance / np.maximum(between + variance, CONSTANTS.smallest)
-        blur = own.count**2 * float((unknown @ mean**2).mean())
+        blur = own.records**2 * float((unknown @ mean**2).mean())
         variances = np.array([own.noise[1] ** 2 + blur, *own.later_noise**2])
         precisions = 1.0 / np.maximum(variances, CONSTANTS.smallest)
         said = np.concatenate([own.cross[None], own.later])
@@ -203,16 +204,19 @@ class Server(NamedTuple):
     shared: Shared
 
 
-def merged(server: Server, messages: list[FirstMessage | LaterMessage]) -> Server:
+def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> Server:
     """The server after a round."""
-    shared, silos = server.shared, server.silos
-    if shared.round == 0:
-        silos = [_begun(FirstMessage(*one)) for one in messages]
-        noise, counts = (np.array(one) for one in zip(*((s.noise[0], s.count) for s in silos)))
+    shared = server.shared
+    first = [one for one in messages if isinstance(one, FirstMessage)]
+    later = [one for one in messages if isinstance(one, LaterMessage)]
+    if first:
+        silos = [_begun(one) for one in first]
+        noise = np.array([one.noise[0] for one in silos])
+        counts = np.array([one.records for one in silos])
         gram = pooled_gram(np.stack([one.gram for one in silos]), noise, counts)
         shared = shared._replace(gram=gram)
     else:
-        silos = [_with(*pair, shared) for pair in zip(silos, messages, strict=True)]
+        silos = [_with(own, one, shared) for own, one in zip(server.silos, later, strict=True)]
     squares, error = _mean_square(silos)
     residual = squares if shared.round == 0 else shared.prior.residual
     for _ in range(2):  # the second with residuals, and blur, of the first's model
@@ -230,9 +234,9 @@ def _mean_square(silos: list[Released]) -> tuple[float, float]:
     """
     if silos[0].vectors.two_classes:
         return 1.0, 0.0
-    total = sum(float(one.count) for one in silos)
+    total = sum(one.records for one in silos)
     variance = sum(float(one.noise[2]) ** 2 for one in silos) / total**2
-    mean = sum(float(one.labels) for one in silos) / total
+    mean = sum(one.labels for one in silos) / total
     usual, spread = CONSTANTS.usual_square, CONSTANTS.square_spread**2
     share = spread / (spread + variance)
     mean = usual + share * (mean - usual)
@@ -246,7 +250,7 @@ def _residual(
 
     What it explains counts as far as it is more than noise may make it.
     """
-    total, mean = sum(float(one.count) for one in silos), shared.prior.mean
+    total, mean = sum(one.records for one in silos), shared.prior.mean
     gram = shared.gram.mean
     # The first messages' cross moments: those of later ones rest on shrunk second moments.
     cross = np.sum([one.cross for one in silos], axis=0) / total

@@ -144,7 +144,11 @@ def _whole(vectors: Num[np.ndarray, "records size"], bits: int) -> Vectors:
 
 
 def noisy_moments_of(
-    records: WholeRecords, classes: bool, noise_multiplier: float, shares: Shares, random: HostRandom
+    records: WholeRecords,
+    classes: bool,
+    noise_multiplier: float,
+    shares: Shares,
+    random: HostRandom,
 ) -> Moments:
     """The message of moments; without noise if the multiplier is 0.
 
@@ -288,7 +292,7 @@ def _within(vectors: Outputs, scale: float) -> Outputs:
 
 
 def _exponential(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """e^x of numbers up to 0, by additions and products alone: the same wherever a number stands."""
+    """e^x of numbers up to 0, by additions and products: the same wherever a number stands."""
     x = np.maximum(x, -700.0)
     power = np.rint(x * math.log2(math.e))
     rest = x - power * math.log(2)
