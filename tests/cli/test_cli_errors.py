@@ -147,7 +147,7 @@ def test_header_without_rows(refused, file):
 
 def test_row_without_a_silo(refused_table):
     text = refused_table(with_value("silo", 3, None))
-    assert "silo column 'silo' is empty in 1 rows" in text
+    assert "silo column 'silo' is empty in 1 row" in text
 
 
 def test_one_class_in_all_silos(refused_table):

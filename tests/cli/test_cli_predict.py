@@ -149,6 +149,20 @@ def test_a_table_that_does_not_fit_is_refused(cli, home, tmp_path, sentence, cha
     assert not out.exists()
 
 
+def test_all_problems_of_a_table_are_told_at_once(cli, home, tmp_path, monkeypatch):
+    """Of all columns; and nothing is written."""
+    monkeypatch.setenv("COLUMNS", "200")
+    frame = FRAME.head(12).assign(smoker="perhaps", dose=1e39)
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    model, out = handed(home / "score", NASTY[0]), tmp_path / "out.csv"
+    done = cli("predict", model, tmp_path / "new.csv", "--out", out)
+    assert done.exit_code == 2
+    assert "2 problems in 1 silo" in done.stdout
+    for words in ("'perhaps', which is not among", "infinite or too large"):
+        assert words in " ".join(done.stdout.split())
+    assert not out.exists()
+
+
 def test_files_that_are_no_model_or_no_table(cli, home, tmp_path, table, sentence):
     model = handed(home / "score", NASTY[0])
     assert "folder of a run" in sentence(cli("predict", home / "score" / "run", table))

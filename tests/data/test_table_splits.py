@@ -79,10 +79,8 @@ def test_a_group_is_on_one_side(tmp_path, subject):
     frame["person"] = frame.family + frame.age.astype(str)
     path = csv(tmp_path, frame)
     ignore = ["day"] if subject else ["day", "person"]
-    one, two = (
-        load(path, seed, group_column="family", subject_column=subject, ignore=ignore)
-        for seed in (0, 1)
-    )
+    given = {"group_column": "family", "subject_column": subject, "task": "regression"}
+    one, two = (load(path, seed, ignore=ignore, **given) for seed in (0, 1))
     assert one.input_shape == (1,)
     for silo in one.silos:
         train, test = rows_of(frame, silo.train), rows_of(frame, silo.test)

@@ -274,12 +274,26 @@ def test_bounds_leave_nothing_uncovered(tmp_path):
 
 def test_bounds_must_be_declared_for_all(tmp_path):
     path = csv(tmp_path, people())
-    refused("bounds of column 'age'", path, preprocess="bounds")
-    refused("bounds of column 'bmi'", path, **declarations(bounds={"age": (0, 100)}))
-    refused("range of the target 'score'", path, **declarations(target_range=None))
+    refused(
+        "Column 'age' has no declared bounds, which the preprocessing", path, preprocess="bounds"
+    )
+    refused("Column 'bmi' has no declared bounds", path, **declarations(bounds={"age": (0, 100)}))
+    refused("The target 'score' has no declared range", path, **declarations(target_range=None))
     refused("'ward' has bounds, but it holds words", path, bounds={"ward": (0, 1)})
     refused("both levels and bounds", path, **declarations(bounds={"ward": (0, 1)}))
     refused("'levels of|is not a range", path, bounds={"age": (5, 5)})
+
+
+def test_a_task_that_one_record_decides_is_not_covered(tmp_path):
+    """Ten whole numbers are classes; with an eleventh, in one record, they are numbers."""
+    frame = people()[["site", "age", "score"]].assign(score=np.arange(40) % 10)
+    given = {"preprocess": "none"}
+    assert load(csv(tmp_path, frame), **given).task == "multiclass"
+    frame.loc[3, "score"] = 77
+    federation = load(csv(tmp_path, frame), **given)
+    assert federation.task == "regression"
+    assert [note for note in federation.uncovered if note.startswith("The task regression was")]
+    assert load(csv(tmp_path, frame), task="regression", **given).uncovered == ()
 
 
 def test_none_keeps_the_target(tmp_path):
@@ -678,7 +692,7 @@ def test_missing_values(tmp_path):
     refused("Silo 'south' has no row", csv(tmp_path, frame), drop_missing=True)
     assert load(csv(tmp_path, frame), ignore=["age", "ward"], target="ill", drop_missing=True)
     frame.loc[7, "site"] = None
-    refused("'site' is empty in 1 rows", csv(tmp_path, frame))
+    refused("'site' is empty in 1 row", csv(tmp_path, frame))
 
 
 def test_missing_values_of_every_type(tmp_path):

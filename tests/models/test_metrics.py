@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import norm
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -136,6 +137,29 @@ def test_calibration_by_hand():
     assert value("calibration", sure, np.array([-1.0, 1.0]), task="binary") == pytest.approx(0)
 
 
+def test_calibration_is_by_the_bins_of_scikit_learn():
+    outputs, y = of_two_classes(1000, 7, False)
+    happened, said = calibration_curve(y > 0, chances(outputs), n_bins=10)
+    counts = np.histogram(chances(outputs), np.linspace(0, 1, 11))[0]
+    expected = np.sum(counts[counts > 0] * np.abs(happened - said)) / 1000
+    assert value("calibration", outputs, y, task="binary") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("cost_ratio", [0.2, 1, 9])
+def test_a_threshold_by_costs_is_that_of_scikit_learn(cost_ratio):
+    """The second class from a probability of 1 / (1 + ratio) on, in each metric that decides."""
+    outputs, y = of_two_classes(300, 8, False)
+    task = get_task("binary").deciding_at(-math.log(cost_ratio))
+    said = chances(outputs) > 1 / (1 + cost_ratio)
+    for name, elsewhere in (
+        ("recall", recall_score),
+        ("precision", precision_score),
+        ("accuracy", accuracy_score),
+    ):
+        found = float(get_metric(name).value(task, outputs, y, np.ones(300)))
+        assert found == pytest.approx(elsewhere(y > 0, said))
+
+
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 def test_a_weight_counts_a_record_so_often(metric):
     """Resamples are weights: each row of them gives what the drawn records give by themselves."""
@@ -221,8 +245,12 @@ def test_several_metrics_at_once():
     ]
     with pytest.raises(SilodpError, match="is about probabilities, and the model gives none"):
         metrics_for("binary", None, "accuracy,brier", False)
-    with pytest.raises(SilodpError, match=r"auc: .* is not for a regression task"):
-        metrics_for("regression", None, "mse,auc")
+    with pytest.raises(
+        SilodpError, match=r"--metrics: 'auc', 'foo' are no metrics of a regression task"
+    ):
+        metrics_for("regression", None, "mse,auc,foo")
+    with pytest.raises(SilodpError, match="--metrics names none: give some of mse, mae, rmse, r2"):
+        metrics_for("regression", None, ", ")
 
 
 def test_a_draw_of_two_classes_is_wrong_for_both():
@@ -307,6 +335,29 @@ def test_the_c_index_is_harrells_pair_by_pair():
     assert not c_index.has_value(labels_of_times(times, np.zeros(60), (10.0,)))
 
 
+@pytest.mark.parametrize(
+    ("times", "events", "risks", "lifelines"),
+    [
+        (
+            [5, 5, 5, 3, 8, 8, 2, 9, 9, 1],
+            [1, 1, 0, 1, 0, 1, 0, 1, 1, 1],
+            [0.3, 0.1, 0.3, 0.3, 0.9, -0.2, 0.4, -0.5, -0.5, 0.4],
+            0.7241379310344828,
+        ),
+        ([4, 4, 4, 4], [1, 0, 1, 0], [1, 0, 0, 1], 0.5),
+        ([1, 2, 3, 4, 5], [0, 0, 1, 0, 1], [2, 2, 2, 2, 2], 0.5),
+        ([1, 1, 2, 2, 2, 7], [1, 1, 1, 0, 1, 0], [3, 1, 2, 2, 0, -1], 0.7083333333333334),
+    ],
+)
+def test_the_c_index_is_that_of_lifelines(times, events, risks, lifelines):
+    """Worked out by lifelines 0.30.3: times and risks that are equal, events and none."""
+    courses = labels_of_times(np.array(times, float), np.array(events), (10.0,))
+    outputs = np.array(risks, float)[:, None]
+    weight = np.ones(len(times))
+    found = get_metric("c_index").value(get_task("hazard"), outputs, courses, weight)
+    assert float(found) == pytest.approx(lifelines)
+
+
 def test_r2_needs_targets_that_differ():
     r2 = get_metric("r2")
     for y in (np.array([]), np.array([0.3]), np.full(1000, 0.1)):
@@ -344,6 +395,33 @@ def test_a_bounded_share_is_bounded_whatever_the_model_says(metric, outputs, bou
         shares = metric.bounded_share(task, jnp.asarray(shaped), jnp.asarray(y), largest)
         assert shares.shape == (len(shaped),)
         assert bool(jnp.all((shares >= 0) & (shares <= np.float32(largest))))
+
+
+@given(
+    counts=st.lists(st.integers(1, 10**6), min_size=20, max_size=20),
+    exposure=st.floats(2**-10, 1, width=32),
+    off=st.floats(-1e-3, 1e-3),
+)
+@settings(deadline=None, max_examples=30)
+def test_no_count_that_is_foretold_rightly_has_less_than_nothing(counts, exposure, off):
+    """Near 0, terms of the size of the count cancel: shares of -2 stood where 1 was paid for."""
+    y = np.stack([counts, np.full(20, exposure)], axis=1).astype(np.float32)
+    outputs = np.minimum(np.log(y[:, 0] / y[:, 1]) + np.float32(off), 19.9)
+    deviance, task = get_metric("deviance"), get_task("count")
+    shares = deviance.bounded_share(task, jnp.asarray(outputs), jnp.asarray(y), 1.0)
+    assert bool(jnp.all((shares >= 0) & (shares <= 1)))
+    expected = mean_poisson_deviance(y[:, 0], y[:, 1] * np.exp(outputs.astype(float)))
+    assert value("deviance", outputs, y, task="count") == pytest.approx(
+        expected, rel=0.01, abs=0.01
+    )
+
+
+def test_a_share_that_a_loss_has_below_nothing_counts_as_nothing():
+    """Far beyond any rate the loss of counts goes on in a straight line, for some downwards."""
+    y, outputs = jnp.array([[1e6, 1e-6]]), jnp.array([30.0])
+    deviance, task = get_metric("deviance"), get_task("count")
+    assert float(deviance.share(task, outputs, y)[0]) < 0
+    assert float(deviance.bounded_share(task, outputs, y, 1.0)[0]) == 0
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))

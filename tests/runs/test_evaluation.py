@@ -132,6 +132,40 @@ def test_the_interval_of_a_mean_of_shares_goes_by_what_silos_weigh():
         assert silo["interval"] == pytest.approx(wilson(silo["mean"], count))
 
 
+def test_a_seed_without_the_metric_leaves_the_others_theirs():
+    """Of two seeds one has no test record of the second class in any silo; of none, there is none.
+
+    Without that the recall of a rare class is "not a number", between 0 and 100 %.
+    """
+    seeds = [of_two_classes(), of_two_classes(yes=(0.0, 0.0, 0.0))]
+    options = EXACT | {"federation": lambda seed: seeds[seed], "metrics": "accuracy,recall,auc"}
+    both = silodp.run(**options, seeds=2)
+    for name in ("recall", "auc"):
+        own = entry(both, name)
+        first, second = own["test"]["per_seed"]
+        assert second is None
+        assert own["test"]["mean"] == first == entry(both, name)["test"]["mean"]
+        assert own["no_skill"]["per_seed"][1] is None
+        assert own["test"]["interval"][0] < first
+    never = silodp.run(**options | {"federation": lambda seed: seeds[1]}, seeds=2)
+    for name in ("recall", "auc"):
+        assert entry(never, name)["test"]["mean"] is None
+        assert entry(never, name)["test"]["interval"] is None
+        assert entry(never, name)["no_skill"]["gain"]["mean"] is None
+
+
+def test_one_record_of_a_class_says_too_little_for_an_interval():
+    """A third of resamples leave it out: the others are all of one AUC, and would look sure."""
+    federation = of_two_classes(yes=(0.05, 0.05, 0.05), size=20)
+    found = silodp.run(federation=federation, **EXACT | {"metrics": "accuracy,auc"})
+    auc = entry(found, "auc")
+    assert auc["test"]["mean"] is not None
+    assert auc["test"]["interval"] is None
+    assert auc["no_skill"]["gain"]["low"] is None
+    assert all(silo["interval"] is None for silo in auc["per_silo"])
+    assert entry(found, "accuracy")["test"]["interval"] is not None
+
+
 def test_a_model_that_is_compiled_is_measured_alike(federation):
     import jax.numpy as jnp
 
@@ -266,7 +300,7 @@ def test_the_command_line_measures_several(cli, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_before_training(federation):
-    with pytest.raises(SilodpError, match=r"auc: .*is not for a regression task"):
+    with pytest.raises(SilodpError, match=r"--metrics: 'auc' is no metric of a regression task"):
         silodp.run(federation=federation, metrics="mse,auc", **EXACT)
-    with pytest.raises(SilodpError, match="'bleu' is unknown"):
+    with pytest.raises(SilodpError, match="'bleu' is no metric of a regression task: use 'mse'"):
         silodp.run(federation=federation, metrics="bleu", **EXACT)

@@ -7,7 +7,14 @@ import typer
 
 from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Yes
-from silodp.cli.predict import ModelFolder, SchemaOfTable, SheetOfTable, SiloOfModel, read_new
+from silodp.cli.predict import (
+    ModelFolder,
+    SchemaOfTable,
+    SheetOfTable,
+    SiloOfModel,
+    form_of,
+    read_new,
+)
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.options import OPTIONS
 
@@ -90,7 +97,7 @@ def accept(
     if table is not None:
         names = [subject_column, column_of_silos(loaded, silo_column)]
         texts = loaded.text_columns | {name for name in names if name is not None}
-        frame = read_new(table, schema, sheet, texts)
+        frame = read_new(table, form_of(schema, sheet), texts)
     asked = question(
         loaded,
         frame,

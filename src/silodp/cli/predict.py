@@ -11,11 +11,13 @@ import typer
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.cli.options import AsJson, Overwrite
+from silodp.cli.problems_table import show_problems
 from silodp.cli.terminal import notes, print_json, safe
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from silodp.data.tables.files import FileForm
     from silodp.results.model_export.personal_model import PersonalModel, Predictions, Score
 
 ModelFolder = Annotated[
@@ -57,6 +59,7 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
+    from silodp.data.problems import Problems
     from silodp.data.tables.files import read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
@@ -65,13 +68,19 @@ def predict(
     if append and as_json:
         raise SilodpError("--append writes CSV: leave out --json.")
     loaded = load_model(model, silo=silo)
-    frame = read_new(table, schema, sheet, loaded.text_columns)
+    form = form_of(schema, sheet)
+    frame = read_new(table, form, loaded.text_columns)
+    problems = Problems()
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
     except SilodpError as error:
-        raise SilodpError(f"{table}: {error}") from None
-    stored = read_table(table, frame.columns, fewest=1) if append else None
+        problems.add(error)
+        if len(problems) == 1 or as_json:
+            raise SilodpError(f"{table}: {error}") from None
+        show_problems(problems)
+        raise typer.Exit(2) from None
+    stored = read_table(table, frame.columns, fewest=1, form=form) if append else None
     content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)
@@ -84,15 +93,20 @@ def predict(
     _say(loaded, predictions, score, unused, out)
 
 
-def read_new(
-    table: Path, schema: Path | None, sheet: str | None, as_text: Collection[str]
-) -> "pd.DataFrame":
-    """A table of new records, and prints what was found of how it is written."""
-    from silodp.data.tables.files import FileForm, Reading, read_table
+def form_of(schema: Path | None, sheet: str | None) -> "FileForm":
+    """How a table of new records is written, as far as it is declared."""
+    from silodp.data.tables.files import FileForm
     from silodp.data.tables.schema import Schema, read_schema
 
-    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
-    form = FileForm(declared.dialect, sheet or declared.sheet)
+    declared = Schema() if schema is None else read_schema(schema)
+    return FileForm(declared.dialect, sheet or declared.sheet)
+
+
+def read_new(table: Path, form: "FileForm", as_text: Collection[str]) -> "pd.DataFrame":
+    """A table of new records, and prints what was found of how it is written."""
+    from silodp.data.tables.files import Reading, read_table
+
+    reading = Reading()
     frame = read_table(table, as_text, fewest=1, form=form, reading=reading)
     for sentence in reading.said:
         notes(soft_wrap=True).print(f"Read: {safe(sentence)}")

@@ -380,9 +380,10 @@ def get_model(
     With a prevalence, records have weights by their class (see `losses.weighted_for`).
     """
     if prevalence is not None and name != WEIGHTED:
+        choose = f"choose --model {WEIGHTED}, or " if LINEAR_MODELS[WEIGHTED].task == task else ""
         raise SilodpError(
             f"--prevalence weighs the records of two classes, which the model {name!r} does not "
-            f"know: choose --model {WEIGHTED}, or leave it out."
+            f"know: {choose}leave it out."
         )
     if name in LINEAR_MODELS:
         kind = LINEAR_MODELS[name]

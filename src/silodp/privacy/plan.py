@@ -388,6 +388,11 @@ def _draft(
             f"Silo {silo!r} may have {max_count} {policy.unit}s, more than the {MOST_SCORED} over "
             "which a selection's score can be summed: use a method without selection."
         )
+    if tuning is not None and max_count > MOST_SCORED:
+        raise SilodpError(
+            f"Silo {silo!r} may have {max_count} {policy.unit}s, more than the {MOST_SCORED} over "
+            "which a trial's score can be summed: tune on a part of them (--density)."
+        )
     in_messages = isinstance(schedule, MessageSchedule)
     if not in_messages and n < settings.batch_size and settings.small_silos == "refuse":
         raise Fault(

@@ -28,10 +28,13 @@ from silodp.privacy.accounting.steps import moved_by
 from silodp.results.result import summary
 from silodp.runs.prepare import Prepared
 from silodp.runs.resolve import RunSpec
-from silodp.runs.run_results import over_silos
+from silodp.runs.run_results import over_silos, summary_of_known
 
 RESAMPLES = 200
 FEWEST_RESAMPLED = 5  # test records: of fewer, resamples say nothing
+# So many resamples may be without the metric (without a record of one class, say): where more are,
+# the others vary less than other records would.
+_MOST_LACKING = 0.05
 NOISY_SHARE = 0.1  # of epsilon, for which the price of a noisy metric is told
 # Noise above this part of what there is without skill hides what a model has learned.
 _MOST_NOISE = 0.1
@@ -129,40 +132,51 @@ class _Measured:
         """What the result says of it; `own` are the values as the run has them [seeds, silos]."""
         values = self._values if own is None else np.where(self._known, own, np.nan)
         overall = self._over_silos(values)
-        tried = _deviations(self._over_silos_tried(self._tried, self._values))
+        seeds = ~np.isnan(overall)  # in which any silo has it
+        tried = self._over_silos_tried(self._tried, self._values)
         count = self._count_overall() if self._is_share else 0.0
         return {
             "metric": self._metric.name,
             "release": "exact",
             "share": None,
-            "test": _rounded(summary(overall))
-            | {"interval": self._interval(overall, tried, count, self._tests())},
-            "no_skill": self._no_skill(overall) if self._has_none else None,
+            "test": self._told(overall, seeds)
+            | {
+                "interval": self._interval(
+                    overall[seeds], tried[seeds], count, self._tests(), self._lacking()
+                )
+            },
+            "no_skill": self._no_skill(overall, seeds) if self._has_none else None,
             "per_silo": [
                 {"silo": silo.name, **self._of_silo(k, values[:, k])}
                 for k, silo in enumerate(self._federations[0].silos)
             ],
         }
 
-    def _no_skill(self, overall: np.ndarray) -> dict[str, Any]:
-        """Without skill, and what models gain over it."""
+    def _told(self, per_seed: np.ndarray, seeds: np.ndarray) -> dict[str, Any]:
+        return _rounded(summary_of_known(np.where(seeds, per_seed, 0.0), seeds))
+
+    def _no_skill(self, overall: np.ndarray, seeds: np.ndarray) -> dict[str, Any]:
+        """Without skill, and what models gain over it, in the seeds that have the metric."""
         none = self._over_silos(self._none)
-        gains = self._metric.gains(overall, none)
-        low = high = None
-        if self._tests() >= FEWEST_RESAMPLED and not np.isnan(overall).any():
-            tried = self._over_silos_tried(self._tried, self._values)
-            tried_none = self._over_silos_tried(self._tried_none, self._none)
-            pairs = zip(tried, tried_none, strict=True)
-            spread = np.stack([self._metric.gains(own, other) for own, other in pairs])
-            low, high = (gains.mean() + np.quantile(_deviations(spread), _ENDS)).tolist()
-        gain = {"mean": float(gains.mean()), "low": low, "high": high}
-        return _rounded(summary(none)) | {"gain": _rounded(gain)}
+        mean = low = high = None
+        if seeds.any():
+            gains = self._metric.gains(overall[seeds], none[seeds])
+            mean = float(gains.mean())
+            if self._tests() >= FEWEST_RESAMPLED and self._lacking() <= _MOST_LACKING:
+                tried = self._over_silos_tried(self._tried, self._values)[seeds]
+                tried_none = self._over_silos_tried(self._tried_none, self._none)[seeds]
+                pairs = zip(tried, tried_none, strict=True)
+                spread = np.stack([self._metric.gains(own, other) for own, other in pairs])
+                low, high = (mean + np.quantile(_deviations(spread), _ENDS)).tolist()
+        gain = {"mean": mean, "low": low, "high": high}
+        return self._told(none, seeds) | {"gain": _rounded(gain)}
 
     def _of_silo(self, k: int, values: np.ndarray) -> dict[str, Any]:
         known = self._known[:, k]
         if not known.any():
             return {"mean": None, "std": None, "interval": None, "no_skill": None}
-        tried = _deviations(_filled(self._tried[known, k], self._values[known, k]))
+        tried = _filled(self._tried[known, k], self._values[known, k])
+        lacking = float(np.isnan(self._tried[known, k]).mean())
         records = np.mean([len(one.silos[k].test) for one in self._federations])
         of = summary(values[known])
         none = float(self._none[known, k].mean())
@@ -171,23 +185,38 @@ class _Measured:
                 "mean": of["mean"],
                 "std": of["std"],
                 "interval": self._interval(
-                    values[known], tried, float(self._counts[known, k].mean()), float(records)
+                    values[known],
+                    tried,
+                    float(self._counts[known, k].mean()),
+                    float(records),
+                    lacking,
                 ),
                 "no_skill": none if self._has_none else None,
             }
         )
 
     def _interval(
-        self, values: np.ndarray, tried: np.ndarray, count: float, records: float
+        self, values: np.ndarray, tried: np.ndarray, count: float, records: float, lacking: float
     ) -> list[float] | None:
-        """The interval of a mean over seeds; None of too few test records."""
+        """The interval of a mean over seeds, of which `tried` are resamples; None of too few.
+
+        A share `lacking` of the resamples has no such metric.
+        """
+        if not len(values):
+            return None
         mean = float(values.mean())
         if count > 0:
             return _rounded(list(wilson(min(max(mean, 0.0), 1.0), count)))
         if self._is_share or records < FEWEST_RESAMPLED or not math.isfinite(mean):
             return None
-        ends = mean + np.quantile(tried, _ENDS)
+        if lacking > _MOST_LACKING:
+            return None
+        ends = mean + np.quantile(_deviations(tried), _ENDS)
         return _rounded(np.clip(ends, *self._metric.limits).tolist())
+
+    def _lacking(self) -> float:
+        """The share of resamples, of silos that have the metric, that have none."""
+        return float(np.isnan(self._tried[self._known]).mean()) if self._known.any() else 1.0
 
     def _tests(self) -> float:
         """Test records of the silos that have the metric, in one seed."""
@@ -203,7 +232,8 @@ class _Measured:
         tests = np.stack([one.public_test_counts for one in self._federations]) * self._known
         weights = tests / np.maximum(1, tests.sum(axis=1, keepdims=True))
         variance = (weights**2 / np.maximum(1, self._counts)).sum(axis=1)
-        return float(np.mean(1 / variance)) if (variance > 0).all() else 0.0
+        known = variance[variance > 0]  # of seeds in which any silo has it
+        return float(np.mean(1 / known)) if len(known) else 0.0
 
     def _over_silos(self, values: np.ndarray) -> np.ndarray:
         """[seeds, silos] -> [seeds]."""
@@ -353,7 +383,10 @@ def _with_noise(
         return entry | {"private": about | {"reason": reason}}
     assert isinstance(metric, MeanMetric)
     none = entry["no_skill"] or entry["test"]
-    scale = abs(none["mean"]) if metric.by_ratio else 1.0
+    # Without a test record there is nothing that noise could be compared with.
+    least = 0.0 if none["mean"] is None else _MOST_NOISE * abs(none["mean"])
+    if not metric.by_ratio:
+        least = _MOST_NOISE
     own: list[dict[str, Any] | None] = []
     for plan, policy, silo in zip(spec.plans, spec.policies, federation.silos, strict=True):
         count = silo.public_test_count
@@ -368,7 +401,7 @@ def _with_noise(
             {
                 "noise": float(f"{noise:.3g}"),
                 "test_records": int(count),
-                "useful": bool(noise <= _MOST_NOISE * scale),
+                "useful": bool(noise <= least),
             }
         )
     per_silo = [silo | {"private": one} for silo, one in zip(entry["per_silo"], own, strict=True)]

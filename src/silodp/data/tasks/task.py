@@ -58,6 +58,7 @@ class Task(ABC):
       label_dtype: dtype of labels, as models take them.
       label_shape: shape of one record's label.
       has_probabilities: whether outputs are log-odds, in the task's usual model.
+      target_numbers: what numbers a table's target holds, in words.
       label_means: whether means of labels say how far silos differ (`advise --estimate-epsilon`).
       takes: what may be declared beside the target (see `data.tables.beside`).
       needs: what of it must be declared.
@@ -81,6 +82,7 @@ class Task(ABC):
     label_shape: ClassVar[tuple[int, ...]] = ()
     ball_radius: ClassVar[float] = 0.5
     has_probabilities: ClassVar[bool] = False
+    target_numbers: ClassVar[str] = "numbers"
     as_vectors: ClassVar[Literal["numbers", "signs", "places"] | None] = None
     label_means: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ()
@@ -95,6 +97,10 @@ class Task(ABC):
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """The labels that a federation with this `num_classes` cannot hold."""
         return []
+
+    def odd(self, y: np.ndarray) -> np.ndarray:
+        """[n]: which numbers of a table's target no label is made of."""
+        return np.zeros(len(y), bool)
 
     def numbers(self, y: np.ndarray) -> np.ndarray:
         """[n]: the number that people take each label for."""
@@ -166,6 +172,13 @@ class Task(ABC):
     def composed(self, y: np.ndarray, beside: np.ndarray | None, target: "Target") -> np.ndarray:
         """Labels of the target's numbers, and of those of the column beside it."""
         return y
+
+    def check_labels(self, y: np.ndarray, target: "Target") -> None:
+        """Refuses labels of all silos together that there is nothing to learn from.
+
+        For `silodp data check` alone: a run that was refused for it would tell of records.
+        """
+        return
 
     def check_agreed(self, where: str, target: "Target") -> None:
         """Refuses a schema that leaves open what labels may be; `where` names it in errors."""

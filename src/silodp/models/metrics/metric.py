@@ -205,12 +205,12 @@ class MeanMetric(Metric):
         return total(weight, self.share(task, outputs, y)) / weight.sum(axis=-1)
 
     def bounded_share(self, task: Task, outputs: Array, y: Array, largest: float) -> Array:
-        """Shares of at most `largest`: what a record can add, whatever it and the model are.
+        """Shares from 0 to `largest`: what a record can add, whatever it and the model are.
 
         A share that is not a number is the largest, or one record would make the mean of all of
-        them not a number.
+        them not a number. One that rounding has below 0 would move it by more than is paid for.
         """
-        return jnp.fmin(self.share(task, outputs, y), largest)
+        return jnp.maximum(jnp.fmin(self.share(task, outputs, y), largest), 0.0)
 
     def as_loss(self, means: np.ndarray, largest: float) -> np.ndarray:
         """Means of shares from 0 to `largest` such that lower is better.

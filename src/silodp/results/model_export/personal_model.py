@@ -22,6 +22,7 @@ from silodp.base.errors import SilodpError, by_closeness
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
+from silodp.data.problems import Problems
 from silodp.data.tables.columns import numbers
 from silodp.data.tables.files import checked_names
 from silodp.data.tasks import get_task
@@ -127,8 +128,14 @@ class PersonalModel:
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
-        x, whole = self._prepared(records)
-        exposures = self._exposures(records) if isinstance(records, pd.DataFrame) else None
+        problems, prepared, exposures = Problems(), None, None
+        with problems.noted():
+            prepared = self._prepared(records)
+        with problems.noted():
+            exposures = self._exposures(records) if isinstance(records, pd.DataFrame) else None
+        problems.check("`faults` of this error are all")
+        assert prepared is not None  # or that was refused
+        x, whole = prepared
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(
