@@ -90,7 +90,7 @@ def run_messages(
     params = jax.eval_shape(job.model.init, jax.random.key(0))
     server, own = method.init(Start(params, jnp.zeros(2, jnp.uint32), 0, len(silos)))
     states = [own] * len(silos)
-    measure = _measure(job, federation)
+    measure, weights = _measure(job, federation), jnp.asarray(job.weights)
     for number in range(job.rounds):
         broadcast, paid = method.broadcast(server), session.pay(number, number + 1)
 
@@ -102,7 +102,7 @@ def run_messages(
             for silo, state in zip(silos, states, strict=True)
         ]
         states = [state for state, _ in answers]
-        server = method.merge(server, [message for _, message in answers], job.weights)
+        server = method.merge(server, [message for _, message in answers], weights)
         if number + 1 in rounds:
             broadcast = method.broadcast(server)
             report(number + 1, measure(_models(silos, states, broadcast)))
