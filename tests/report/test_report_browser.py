@@ -241,6 +241,24 @@ def test_printed_it_is_whole_and_light(browser, small):
         assert len(page.pdf()) > 20_000
 
 
+def test_on_paper_headers_are_text_and_charts_fit_a_page(browser, large, folder):
+    """Chromium draws no button in a header that it repeats on the next page."""
+    runs = write_federation(folder / "forty", silos=silo_names(40))
+    for address in (large, write_report([runs], folder / "forty.html").as_uri()):
+        with opened(browser, address) as page:
+            page.emulate_media(media="print")
+            page.set_viewport_size({"width": 703, "height": 1000})  # A4 less its margins
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            assert page.locator("thead button:visible").count() == 0
+            said = "[...document.querySelectorAll('thead th')].map("
+            said += "th => getComputedStyle(th, '::before').content)"
+            assert '"records"' in page.evaluate(said)
+            heights = "[...document.querySelectorAll('.plot svg')].map("
+            heights += "one => one.getBoundingClientRect().height)"
+            assert max(page.evaluate(heights)) < 900
+            assert page.evaluate("document.documentElement.scrollWidth") <= 703
+
+
 def test_a_live_page_announces_stages_alone(browser, tmp_path):
     (tmp_path / "run").mkdir()
     told = ProgressFile(tmp_path / "run", {"data": "d", "method": "mrmtl"})

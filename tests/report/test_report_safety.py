@@ -138,3 +138,11 @@ def test_names_that_begin_alike_stay_apart(tmp_path):
     assert all(
         any("…" in word and word.endswith(name[-5:]) for word in page.words) for name in names
     )
+
+
+def test_options_are_not_broken_after_their_dashes():
+    assert tag("p", "Give --lam <1> --not-a-page.", "a--b") == (
+        '<p>Give <span class="whole">--lam</span> &lt;1&gt; '
+        '<span class="whole">--not-a-page</span>.a--b</p>'
+    )
+    assert tag("title", "--lam") == "<title>--lam</title>"
