@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import TaskName
 from silodp.config.data_options import DataOptions
 from silodp.config.options import OPTIONS
@@ -128,8 +128,7 @@ class _SiloEstimator(BaseEstimator):
         for name in self.silos_ if owners is None else dict.fromkeys(owners.tolist()):
             if name not in self.silos_:
                 raise SilodpError(
-                    f"groups: silo {name!r} was not among those trained: use "
-                    f"{one_of(name, self.silos_)}."
+                    f"groups: silo {name!r} was not among those trained: {meant(name, self.silos_)}"
                 )
             rows = np.arange(len(X)) if owners is None else np.flatnonzero(owners == name)
             said = self.result_.model(name).predict(frame.iloc[rows])

@@ -128,7 +128,7 @@ def test_it_follows_ifca_and_takes_a_server_optimiser(package):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("beta=1", "has no option 'beta': use 'alpha'"),
+        ("beta=1", "has no option 'beta': known are 'alpha'"),
         ("alpha=2", "alpha is 2.0: give a number from 0 to 1"),
         ("alpha", "'alpha' is ''"),
         ("alpha=", "'alpha' is ''"),
@@ -165,7 +165,7 @@ def test_options_as_a_dictionary_are_numbers(package, value):
         ("exits", "cannot be loaded (SystemExit: I am a script)"),
         ("number", "is of type float: it must be a silodp.MethodEntry"),
         ("ifca+absent", "Method 'absent' of an installed package (no_such_module:entry)"),
-        ("mixtur", "is unknown: use 'mixture'"),
+        ("mixtur", "is unknown: did you mean 'mixture'"),
     ],
 )
 def test_broken_methods_are_refused_when_asked_for(package, cli, sentence, name, said):

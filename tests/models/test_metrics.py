@@ -345,7 +345,7 @@ def test_a_metric_is_in_the_file_of_its_name(name):
 def test_a_metric_for_another_task_is_refused():
     with pytest.raises(SilodpError, match=r"--metric accuracy: .*regression task: choose mse or"):
         metric_for("regression", "accuracy")
-    with pytest.raises(SilodpError, match="'rmsle' is unknown: use "):
+    with pytest.raises(SilodpError, match="'rmsle' is unknown: did you mean 'rmse'"):
         get_metric("rmsle")
 
 

@@ -78,15 +78,15 @@ def test_what_is_given_twice_or_not_there_is_said(result, frame):
     ):
         with pytest.raises(SilodpError, match=words):
             of_table(frame, **given)
-    with pytest.raises(SilodpError, match=r"silo names the column 'ste'.*use 'site'"):
+    with pytest.raises(SilodpError, match=r"silo names the column 'ste'.*did you mean 'site'"):
         silodp.fit(frame, silo="ste", target="score", **RUN)
     with pytest.raises(SilodpError, match="is a list: give a DataFrame"):
         silodp.fit([1], silo="site", target="score", **RUN)
-    with pytest.raises(SilodpError, match=r"'bound' is unknown: use 'bounds'"):
+    with pytest.raises(SilodpError, match=r"'bound' is unknown: did you mean 'bounds'"):
         silodp.Federation.from_frame(frame, silo="site", target="score", bound={})
     with pytest.raises(SilodpError, match="No privacy budget"):
         of_table(frame, epsilon=None)
-    with pytest.raises(SilodpError, match="'souht' is unknown: use 'south'"):
+    with pytest.raises(SilodpError, match="'souht' is unknown: did you mean 'south'"):
         result.model("souht")
     with pytest.raises(SilodpError, match="'east' is unknown"):
         result.predict(frame.assign(site="east"))

@@ -12,7 +12,7 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.base.files import write_file
 from silodp.base.text import in_cell
 from silodp.cli.options import AsJson
@@ -364,11 +364,10 @@ def allow(
 def _paths(directory: Path, silo: str | None) -> list[Path]:
     if silo is None:
         return ledger_paths(directory)
-    ledger_paths(directory)  # refuses a folder that is missing or unreadable
+    paths = ledger_paths(directory)
     if not exists(directory, silo):
-        raise SilodpError(
-            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
-        )
+        silos = sorted(str(_verdict(path, None, None)["silo"]) for path in paths)
+        raise SilodpError(f"Silo {silo!r} has no ledger in {directory}: {meant(silo, silos)}")
     return [ledger_path(directory, silo)]
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
 from silodp.data.tasks import Task, get_task
@@ -392,7 +392,7 @@ def get_model(
         height, width, channels = input_shape
         shape = (height, width, channels)
         return _convnet(name, task, kernel, shape, num_classes)
-    raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
+    raise SilodpError(f"Model {name!r} is unknown: {meant(name, MODELS, most=20)}")
 
 
 def is_heavy(name: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.base.text import percent, shown
 from silodp.privacy.ledger.account import Account, Run, account_of
 from silodp.privacy.ledger.standing import standing
@@ -29,9 +29,8 @@ def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
         return ledgers
     chosen = [ledger for ledger in ledgers if ledger.silo == silo]
     if not chosen:
-        raise SilodpError(
-            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
-        )
+        silos = [ledger.silo for ledger in ledgers]
+        raise SilodpError(f"Silo {silo!r} has no ledger in {directory}: {meant(silo, silos)}")
     return chosen
 
 

@@ -167,7 +167,7 @@ def lifetime_bars(standings: Sequence[Mapping[str, Any]]) -> Html:
     cells = [
         [
             row["silo"],
-            # Where a run has the lifetime alone, the filter's share may be above 1 and says nothing.
+            # A run that has the lifetime alone may have taken more than the filter allows.
             Cell("all", 1.0)
             if row["given_to"] is not None
             else Cell(percent(row["spent_share"]), row["spent_share"]),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from silodp.report.html import Child, Html, joined, tag
+from silodp.report.html import Child, Html, tag
 
 _BREAKS = re.compile(r" (?=\(|to |±)")
 _MOST_WITHOUT_SEARCH = 12
