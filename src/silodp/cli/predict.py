@@ -36,7 +36,7 @@ def predict(
     silo: SiloOfModel = None,
     schema: Annotated[
         Path | None,
-        typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
+        typer.Option(help="Schema whose \\[file] says how the table is written."),
     ] = None,
     sheet: Annotated[
         str | None, typer.Option(help="Sheet of a workbook that holds the table.")
@@ -45,7 +45,8 @@ def predict(
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
     append: Annotated[
-        bool, typer.Option(help="Write the table's own columns as well, and every row of it.")
+        bool,
+        typer.Option("--append", help="Write the table's own columns as well, and every row."),
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -174,6 +175,8 @@ def _say(
     out: Path | None,
 ) -> None:
     """Prints what a person wants to know beside the predictions."""
+    from silodp.models.metrics import get_metric
+
     console, target = notes(soft_wrap=True), model.about.preparation.target.name
     written = "" if out is None else f" written to {safe(str(out))}"
     console.print(
@@ -196,4 +199,5 @@ def _say(
     if score is not None:
         of = "" if score.records == len(predictions.values) else f" of {len(predictions.values)}"
         own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
-        console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")
+        metric = get_metric(score.metric).short
+        console.print(f"{metric} {score.value:.6g} on {score.records}{of} records{own}")
