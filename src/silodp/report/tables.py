@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from silodp.report.html import Child, Html, tag
+from silodp.report.html import Child, Html, tag, text
 
 _BREAKS = re.compile(r" (?=\(|to |±)")
 _MOST_WITHOUT_SEARCH = 12
@@ -66,14 +66,14 @@ def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
     return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
 
 
-def _unbroken(text: str) -> tuple[str, bool]:
+def _unbroken(content: str) -> tuple[Html, bool]:
     """The text with line breaks only where they do no harm, and whether there is none at all.
 
     "5 %" stays whole, and so does "± 0.2": by spaces that do not break, since an element for each
     would be thousands in a table of a thousand silos.
     """
-    parts = _BREAKS.split(text)
-    return " ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts), len(parts) == 1
+    parts = [text(part).replace(" ", "&nbsp;") for part in _BREAKS.split(content)]
+    return Html(" ".join(parts)), len(parts) == 1
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:
