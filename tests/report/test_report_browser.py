@@ -64,6 +64,8 @@ def test_it_fits_and_does_nothing_wrong(browser, request, which, size, scheme):
     with opened(browser, address, viewport=size, color_scheme=scheme) as page:
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size["width"]
+        tables = page.locator(".scroll:visible").all()
+        assert not [one for one in tables if one.evaluate("e => e.scrollWidth > e.clientWidth")]
         behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert behind == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(15, 19, 24)")
         drawn = page.locator("svg[role=img]:visible")

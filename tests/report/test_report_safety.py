@@ -143,7 +143,8 @@ def test_names_that_begin_alike_stay_apart(tmp_path):
 
 def test_numbers_of_a_cell_stay_whole():
     cell = Cell("0.1 ± 0.2 (5 % < x)", 0.1)
-    assert "<td" in (whole := table("T", ["a"], [[cell]]))
+    whole = table("T", ["a"], [[cell]])
+    assert ' class="number spread"' in whole
     assert ">0.1 ±&nbsp;0.2 (5&nbsp;%&nbsp;&lt;&nbsp;x)</td>" in whole
 
 

@@ -58,10 +58,11 @@ def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        content, whole = cell.content, False
-        if type(content) is str:
-            content, whole = _unbroken(content)
+        content, whole = text(cell.content), False
+        if type(cell.content) is str:
+            content, whole = _unbroken(cell.content)
         class_ = "number whole" if whole else "number"
+        class_ += " spread" if "±" in content else ""
         return tag("td", content, class_=class_, data_v=sorted_by, data_column=column)
     return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
 
