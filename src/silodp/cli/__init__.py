@@ -15,6 +15,7 @@ from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
 from silodp.cli import doctor as doctor_commands
+from silodp.cli import exchange as exchange_commands
 from silodp.cli import export as export_commands
 from silodp.cli import federation as federation_commands
 from silodp.cli import figure as figure_commands
@@ -40,6 +41,7 @@ app.add_typer(data_commands.app, name="data")
 app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(federation_commands.app, name="federation")
 app.add_typer(site_commands.app, name="site")
+app.add_typer(exchange_commands.app, name="exchange")
 app.command("run")(run_commands.run)
 app.command("sweep")(sweep_commands.sweep)
 app.command("tune")(tune_commands.tune)

@@ -17,6 +17,7 @@ from silodp.engines import checkpoint
 from silodp.engines.checkpoint import Checkpoint, CheckpointFolder
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Job, Setting
+from silodp.engines.messages import run_messages
 from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.privacy.session import RunSession
@@ -140,10 +141,10 @@ def execute(
         )
     programs = programs or Programs()
     rounds = evaluated_rounds(job.rounds, evaluate_every)
-    if engine == "debug":
+    if engine == "debug" or job.method.in_messages:
         start = time.perf_counter()
         reporter.stage("training")
-        metrics, models, learned = _debug(
+        metrics, models, learned = _one_by_one(
             job, seeds, federations, settings, rounds, session, reporter, shown
         )
         seconds = {"train": time.perf_counter() - start}
@@ -301,7 +302,7 @@ def _mean_of_known(metric: np.ndarray, has_metric: np.ndarray) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
-def _debug(
+def _one_by_one(
     job: Job,
     seeds: Sequence[int],
     federations: Sequence[Federation],
@@ -311,7 +312,10 @@ def _debug(
     reporter: Reporter,
     shown: Shown,
 ) -> tuple[np.ndarray, list[Any], list[dict[str, Any]]]:
-    """Metrics [evaluations, seeds, settings, silos], and of each setting models and learned."""
+    """Runs that are not compiled together, one after the other.
+
+    Metrics [evaluations, seeds, settings, silos], and of each setting models and learned.
+    """
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
@@ -325,9 +329,8 @@ def _debug(
             latest = _mean_of_known(metric[None, None], has_metric[s : s + 1])
             shown.report(reporter, so_far, total, latest)
 
-        kept[r].append(
-            run_debug(job, seeds[s], federations[s], settings[r], rounds[0], session, report)
-        )
+        train = run_messages if job.method.in_messages else run_debug
+        kept[r].append(train(job, seeds[s], federations[s], settings[r], rounds, session, report))
     stacked = [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in kept]
     return metrics, [models for models, _ in stacked], [learned for _, learned in stacked]
 

@@ -11,6 +11,7 @@ from silodp.methods.ditto import ditto
 from silodp.methods.ebmtl import Choices, ebmtl
 from silodp.methods.entry import MethodEntry, merging
 from silodp.methods.fedavg import fedavg
+from silodp.methods.fewround import fewround
 from silodp.methods.finetune import finetune
 from silodp.methods.ifca import ifca
 from silodp.methods.local import local
@@ -31,6 +32,16 @@ METHODS: dict[str, MethodEntry] = {
         pulls=False,
         in_clusters=False,
         in_trials=False,
+    ),
+    "fewround": MethodEntry(
+        "personal linear models in one to five messages of a silo, with nothing to tune",
+        "1 message a round, no training pass",
+        lambda rounds, messages: fewround(rounds),
+        fixed=("messages",),
+        pulls=False,
+        in_clusters=False,
+        in_trials=False,
+        in_messages=True,
     ),
     "local": MethodEntry(
         "each silo trains its own model; nothing is sent",

@@ -31,6 +31,8 @@ class MethodEntry:
       sends: whether silos send anything.
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
+      in_messages: whether silos are asked for messages (`MessageQueries`) and not for training
+        passes. It then runs on the host, in double precision, for models that are linear.
       in_trials: whether what a silo tries by itself (`silodp tune`) changes the model that it uses.
 
     Examples:
@@ -58,6 +60,7 @@ class MethodEntry:
     sends: bool = True
     in_clusters: bool = True
     in_trials: bool = True
+    in_messages: bool = False
 
     @property
     def option_names(self) -> tuple[str, ...]:

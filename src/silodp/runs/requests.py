@@ -87,6 +87,11 @@ def _reason(name: str, values: Mapping[str, Any], method: MethodEntry) -> str | 
     if name == "regulariser" and not method.pulls:
         others = [other for other, entry in METHODS.items() if entry.pulls]
         return _of_others(name, values, others)
+    if "of_training" in option.tags and method.in_messages:
+        return (
+            f"{option.flag}: method {values['method']!r} has no training passes, and takes no "
+            "choice of this kind: leave it out, or use ebmtl."
+        )
     if "of_selections" in option.tags and not _selects(values, method):
         return (
             f"{option.flag}: method {values['method']!r} makes no private selections here: leave "

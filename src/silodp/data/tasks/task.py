@@ -61,6 +61,8 @@ class Task(ABC):
       label_means: whether means of labels say how far silos differ (`advise --estimate-epsilon`).
       takes: what may be declared beside the target (see `data.tables.beside`).
       needs: what of it must be declared.
+      as_vectors: what labels are where models are learned from moments: "numbers", "signs" (-1 and
+        1) or "places" (a 1 in the place of the class); None where they cannot be.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
     """
 
@@ -79,6 +81,7 @@ class Task(ABC):
     label_shape: ClassVar[tuple[int, ...]] = ()
     ball_radius: ClassVar[float] = 0.5
     has_probabilities: ClassVar[bool] = False
+    as_vectors: ClassVar[Literal["numbers", "signs", "places"] | None] = None
     label_means: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[str, ...]] = ()
