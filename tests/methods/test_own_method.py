@@ -76,7 +76,10 @@ def test_methods_lists_it_and_shows_what_is_broken(package, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     done = cli("methods")
     assert done.exit_code == 0, done.stderr
-    rows = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("│ ")}
+    rows, name = {}, ""
+    for line in done.stdout.splitlines():
+        name = line.split()[0] if line[1:2].strip() else name  # a method's first line
+        rows[name] = rows.get(name, "") + line
     assert {"mrmtl", "mixture", "absent", "gone", "exits", "number"} <= set(rows)
     assert "2 training passes a round" in rows["mixture"]
     assert "--method-options alpha=0.5" in rows["mixture"]
