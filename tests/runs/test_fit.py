@@ -7,6 +7,7 @@ from handovers import AGE, DECLARED, RUN, TARGETS, WARD, loaded_from_memory, pat
 
 import silodp
 from silodp.base.errors import SilodpError
+from silodp.base.progress import Reporter
 
 IGNORED = [name for name in TARGETS if name != "score"]
 
@@ -110,3 +111,19 @@ def test_columns_without_a_name_are_refused(frame):
     with pytest.raises(SilodpError, match=r"The frame: the column name 'dose' is used more"):
         silodp.Federation.from_frame(unnamed, silo="site", target="score")
     assert {AGE, WARD} <= set(frame.columns)
+
+
+def test_the_metric_shown_last_is_that_of_the_result():
+    """Silos of different sizes: weighted by their test records, as in the result."""
+
+    class Last(Reporter):
+        metric = None
+
+        def trained(self, done, total, metric):
+            self.metric = metric
+
+    last = Last()
+    result = silodp.run(
+        data="synthetic", silos=4, method="fedavg", epsilon=3, rounds=2, reporter=last
+    )
+    assert last.metric == pytest.approx(result.mean)
