@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
     from silodp.methods.server import ServerOptimiser
+    from silodp.models.from_torch import torch_model
     from silodp.models.model import Model, custom_model
     from silodp.pictures.learned_picture import draw_learned
     from silodp.privacy.ledger.standing import remaining
@@ -74,6 +75,7 @@ __all__ = [
     "run",
     "sweep",
     "to_frame",
+    "torch_model",
     "tune",
     "weighted_mean",
     "write_report",
@@ -117,6 +119,7 @@ _PLACES = {
     "Start": "silodp.methods.base",
     "sweep": "silodp.runs.run",
     "to_frame": "silodp.results.views",
+    "torch_model": "silodp.models.from_torch",
     "tune": "silodp.tuning",
     "weighted_mean": "silodp.methods.base",
     "write_report": "silodp.report",

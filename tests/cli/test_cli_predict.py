@@ -66,7 +66,7 @@ def test_predictions_go_to_a_file_or_to_the_output(cli, home, table, tmp_path, s
     rows = read(shown.stdout)
     assert rows[0] == ["row", "prediction"]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(1, 13)]
-    assert "mse" in shown.stderr
+    assert "MSE 0." in shown.stderr
     assert "in the target's units" in shown.stderr
     assert "columns that the model does not use: 'site', 'ill', 'grade'" in shown.stderr
     done = cli("predict", model / CARD_FILE, table, "--out", out)

@@ -274,7 +274,7 @@ def test_workbooks(tmp_path):
         read_table(path)
     options = {"ignore": ["day", "code"]}
     assert load(path, sheet="more", **options).names == ("north", "south")
-    with pytest.raises(SilodpError, match="has no sheet 'moer': use 'more'"):
+    with pytest.raises(SilodpError, match="has no sheet 'moer': did you mean 'more'"):
         load(path, sheet="moer", **options)
 
 

@@ -441,7 +441,7 @@ def test_a_metric_is_in_the_file_of_its_name(name):
 def test_a_metric_for_another_task_is_refused():
     with pytest.raises(SilodpError, match=r"--metric accuracy: .*regression task: choose mse or"):
         metric_for("regression", "accuracy")
-    with pytest.raises(SilodpError, match="'rmsle' is unknown: use "):
+    with pytest.raises(SilodpError, match="'rmsle' is unknown: did you mean 'rmse'"):
         get_metric("rmsle")
 
 
@@ -458,14 +458,17 @@ def test_words():
     assert mae.label == "test MAE (lower is better)"
     assert accuracy.title == accuracy.label == accuracy.brief == "test accuracy (higher is better)"
     assert r2.label == "test R² (higher is better)"
-    assert r2.heading == "test r2 (higher is better)"
+    assert r2.heading == "test R² (higher is better)"
     assert [one.text(0.12345) for one in (mse, mae, r2, accuracy)] == [
         *("0.123", "0.123", "0.123"),
         "12.3 %",
     ]
     assert r2.text(math.nan) == accuracy.text(None) == "not a number"
     assert accuracy.plus_minus(0.9, 0.01) == "90.0 ± 1.0 %"
-    assert r2.plus_minus(-0.5, 0.1) == "-0.5 ± 0.1"
+    assert r2.plus_minus(-0.5, 0.1) == "-0.500 ± 0.100"
+    assert r2.plus_minus(0.0132, 0.00041) == "0.0132 ± 0.0004"
+    assert r2.plus_minus(0.613, 0.00008) == "0.613 ± <0.001"
+    assert r2.plus_minus(1234.5, 56.7) == "1234 ± 57"
 
 
 def test_gains_in_words():

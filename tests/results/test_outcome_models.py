@@ -202,7 +202,7 @@ def test_options_say_it_too(tmp_path):
             "falls",
             "count",
             'exposure_column = "day"',
-            "exposure_column names the column 'day', which is not there: use 'days'",
+            "exposure_column names the column 'day', which is not there: did you mean 'days'",
         ),
         ("pain", "ordinal", "", "have an order, which has to be declared"),
         ("stay", "count", 'event_column = "status"', "choose the task hazard"),

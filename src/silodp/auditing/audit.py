@@ -28,7 +28,7 @@ from silodp.auditing.many_canaries import Bound, bounds_of, guess_canaries
 from silodp.auditing.scores import in_units_of_noise, statistics
 from silodp.auditing.trials import run_trials
 from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.config.options import RunRequest
@@ -361,9 +361,7 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
     federation = prepared.federations[0]
     names = federation.names
     if silo is not None and silo not in names:
-        raise SilodpError(
-            f"--silo is {silo!r}, but no silo is called so: use {one_of(silo, names)}."
-        )
+        raise SilodpError(f"--silo is {silo!r}, but no silo is called so: {meant(silo, names)}")
     place = int(np.argmin(federation.public_counts)) if silo is None else names.index(silo)
     company = [number for number in range(len(names)) if number != place][:others]
     kept = sorted([place, *company])

@@ -23,7 +23,7 @@ AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print the answer as JSON, and nothing else there.",
+        help="Print JSON, and nothing else there.",
         rich_help_panel=OUTPUT,
     ),
 ]

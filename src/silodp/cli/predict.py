@@ -50,7 +50,8 @@ def predict(
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
     append: Annotated[
-        bool, typer.Option(help="Write the table's own columns as well, and every row of it.")
+        bool,
+        typer.Option("--append", help="Write the table's own columns as well, and every row."),
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -201,6 +202,8 @@ def _say(
     out: Path | None,
 ) -> None:
     """Prints what a person wants to know beside the predictions."""
+    from silodp.models.metrics import get_metric
+
     console, target = notes(soft_wrap=True), model.about.preparation.target.name
     written = "" if out is None else f" written to {safe(str(out))}"
     console.print(
@@ -223,4 +226,5 @@ def _say(
     if score is not None:
         of = "" if score.records == len(predictions.values) else f" of {len(predictions.values)}"
         own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
-        console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")
+        metric = get_metric(score.metric).short
+        console.print(f"{metric} {score.value:.6g} on {score.records}{of} records{own}")

@@ -47,7 +47,7 @@ def run(
         bool,
         typer.Option(
             "--baselines",
-            help="Also train local and FedAvg into --out: a report says who gained.",
+            help="Also train local and FedAvg, to compare.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

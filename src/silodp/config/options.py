@@ -40,13 +40,13 @@ class RunRequest(DataRequest):
 
     data: str = option(
         "synthetic",
-        "Data set's name (silodp data list), or a path.",
+        "Path, or data set's name.",
         group="Data",
         basic=True,
     )
     method: str = option(
         "ebmtl",
-        "How silos learn together (silodp methods).",
+        "How silos learn (silodp methods).",
         group="Method",
         basic=True,
         tags={"agreed"},
@@ -54,14 +54,14 @@ class RunRequest(DataRequest):
     )
     model: str | None = option(
         None,
-        "svm (two classes), convnet or convnet5 (images); else the task's own.",
+        "svm, convnet, convnet5; else the task's own.",
         group="Method",
         basic=True,
         tags={"agreed", "advised"},
     )
     lam: float = option(
         1.0,
-        "lambda: how strongly silos are pulled together.",
+        "lambda: how hard silos are pulled.",
         group="Method",
         basic=True,
         tags={"agreed", "of_method", "swept", "tuned"},
@@ -213,7 +213,7 @@ class RunRequest(DataRequest):
     )
     seeds: int = option(
         1,
-        "Runs, each with its own split of the data and noise.",
+        "Runs: each has a split of its own.",
         group="Training",
         basic=True,
         tags={"outside", "single", "checked"},
@@ -260,7 +260,7 @@ class RunRequest(DataRequest):
     )
     epsilon: float | None = option(
         None,
-        "Most that a silo may spend in the run; inf for no privacy.",
+        "Most that a silo may spend; inf: no privacy.",
         group="Privacy",
         basic=True,
         tags={"site_own", "policy", "advised", "swept"},
@@ -277,14 +277,14 @@ class RunRequest(DataRequest):
     )
     policies: Path | None = option(
         None,
-        "Silos' own policies, file or folder; the stricter of both holds.",
+        "Silos' own policies; the stricter limit holds.",
         group="Privacy",
         basic=True,
         tags={"site_own", "advised", "swept", "named_file", "sent_file"},
     )
     ledger: Path | None = option(
         None,
-        "Folder of the silos' ledgers: charges and limits runs.",
+        "Ledgers' folder: charges and limits runs.",
         group="Privacy",
         basic=True,
         tags={"site_own", "advised", "single"},

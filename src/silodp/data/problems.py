@@ -35,7 +35,9 @@ class Fault(SilodpError):
         column: str = "",
         rows: int | None = None,
     ):
-        super().__init__(f"{place} {what}: {remedy}.".lstrip())
+        remedy = remedy.rstrip(".")
+        end = "" if remedy.endswith("?") else "."
+        super().__init__(f"{place} {what}: {remedy}{end}".lstrip())
         self.what, self.remedy = what, remedy
         self.silo, self.column, self.rows = silo, column, rows
 

@@ -7,7 +7,7 @@ tells nothing that is secret; where a silo's policy keeps its count to itself, i
 from collections.abc import Mapping
 from dataclasses import replace
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.data_options import DataOptions
 from silodp.data.federation import Federation, Silo
 from silodp.data.problems import Fault, as_one
@@ -22,7 +22,7 @@ def chosen_silos(counts: Mapping[str, int], options: DataOptions) -> tuple[str, 
     """
     only, excluded = options.only_silos or (), options.exclude_silos or ()
     unknown = [
-        Fault(f"{option}: silo {name!r}", "is unknown", f"use {one_of(name, counts)}", silo=name)
+        Fault(f"{option}: silo {name!r}", "is unknown", meant(name, counts).rstrip("."), silo=name)
         for option, names in (("only_silos", only), ("exclude_silos", excluded))
         for name in names
         if name not in counts

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import METHOD_GROUP
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
@@ -145,7 +145,7 @@ def _found(request: str, name: str) -> MethodEntry:
     if name in found:
         return load(found[name])
     known = warm_starts() if "+" in request else [*METHODS, *ALIASES, *found, *warm_starts()]
-    raise SilodpError(f"Method {request!r} is unknown: use {one_of(request, known)}.")
+    raise SilodpError(f"Method {request!r} is unknown: {meant(request, known, most=20)}")
 
 
 def is_ours(name: str) -> bool:

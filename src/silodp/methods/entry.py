@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import Regulariser
 from silodp.methods.base import Method
 from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
@@ -76,10 +76,9 @@ class MethodEntry:
         own_options = read_method_options(values["method_options"])
         for name in own_options:
             if name not in self.own:
-                known = f"use {one_of(name, self.own)}" if self.own else "leave it out"
+                known = meant(name, self.own) if self.own else "leave it out."
                 raise SilodpError(
-                    f"--method-options: method {values['method']!r} has no option {name!r}: "
-                    f"{known}."
+                    f"--method-options: method {values['method']!r} has no option {name!r}: {known}"
                 )
         fixed = {name: self._value(values, name) for name in self.fixed}
         return fixed | dict(self.own) | own_options

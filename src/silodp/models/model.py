@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
 from silodp.data.tasks import Task, get_task
@@ -89,6 +89,7 @@ class Model(NamedTuple):
         outputs are linear in the features.
       prevalence: the declared share of the second of two classes, by which records have weights.
       threshold: the log-odds above which the second of two classes is predicted.
+      to_module: parameters -> a `torch.nn.Module` with them, of a model that was made of one.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
 
@@ -119,6 +120,7 @@ class Model(NamedTuple):
     own_loss: LossOfOne | None = None
     prevalence: float | None = None
     threshold: float = 0.0
+    to_module: Callable[[Params], Any] | None = None
 
     @property
     def has_probabilities(self) -> bool:
@@ -409,12 +411,27 @@ def get_model(
         height, width, channels = input_shape
         shape = (height, width, channels)
         return _convnet(name, task, kernel, shape, num_classes)
-    raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
+    raise SilodpError(f"Model {name!r} is unknown: {meant(name, MODELS, most=20)}")
 
 
 def is_heavy(name: str) -> bool:
     """Whether the built-in model of that name is heavy (see `Model.heavy`)."""
     return name in _CONVNETS
+
+
+def check_custom(model: Any) -> None:
+    """Refuses a custom model that is something else, such as a module of PyTorch."""
+    if model is None or isinstance(model, Model):
+        return
+    kind = type(model)
+    if any(base.__module__.startswith("torch.") for base in kind.__mro__):
+        raise SilodpError(
+            f"custom_model is a module of PyTorch ({kind.__name__}), which JAX cannot look into: "
+            "give silodp.torch_model(module, task), which translates plain layers."
+        )
+    raise SilodpError(
+        f"custom_model is a {kind.__name__}: give what silodp.custom_model makes of init and apply."
+    )
 
 
 def custom_model(

@@ -24,7 +24,7 @@ def in_a_line(result: "Result") -> str:
     how_many = [f"{silos} silo{'s' * (silos != 1)}", f"{seeds} seed{'s' * (seeds != 1)}"]
     models = ", with models" if result.models is not None else ""
     measured = (
-        f"test {metric.name} {metric.plus_minus(result.mean, result.std)} ({metric.better} is "
+        f"test {metric.short} {metric.plus_minus(result.mean, result.std)} ({metric.better} is "
         "better)"
     )
     if len(result.unmeasured) == silos:

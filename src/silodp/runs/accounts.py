@@ -60,7 +60,7 @@ def ledgers_of(prepared: Prepared) -> RunLedgers | None:
             reason = plan.statement()["unproven"][0]
             raise SilodpError(
                 f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
-                f"({reason}): change it, or leave out --ledger."
+                f"({reason.rstrip('.')}): change it, or leave out --ledger."
             )
     return _ledgers(spec, names, spec.plans, spec.policies)
 

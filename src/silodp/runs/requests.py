@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.methods import METHOD_OPTIONS, METHODS, MethodEntry, get_method
@@ -47,7 +47,7 @@ def requests_of(
         raise SilodpError("A list to sweep over is empty: give at least one value.")
     for name in options:
         if name not in OPTIONS:
-            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, OPTIONS)}.")
+            raise SilodpError(f"Option {name!r} is unknown: {meant(name, OPTIONS)}")
     requests = [RunRequest(**options, **point) for point in points]
     checked = [name for name in given if name not in uses]
     for name in checked:

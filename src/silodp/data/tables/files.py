@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.data.problems import Fault, Problems, reported
 from silodp.data.tables.dialect import (
     MOST_BYTES,
@@ -232,7 +232,7 @@ def check_column(where: object, frame: pd.DataFrame, column: str, option: str) -
         raise Fault(
             f"{where}:",
             f"{option} names the column {column!r}, which is not there",
-            f"use {one_of(column, frame.columns)}",
+            meant(column, frame.columns),
             column=column,
         )
 
@@ -432,7 +432,7 @@ def _read_excel(path: Path, sheet: str | None, reading: Reading) -> pd.DataFrame
     with pd.ExcelFile(path, engine="openpyxl") as book:
         names = [str(name) for name in book.sheet_names]
         if sheet is not None and sheet not in names:
-            raise SilodpError(f"{path} has no sheet {sheet!r}: use {one_of(sheet, names)}.")
+            raise SilodpError(f"{path} has no sheet {sheet!r}: {meant(sheet, names)}")
         sheets = {
             name: cast(pd.DataFrame, book.parse(name, header=None, dtype=cast(Any, object)))
             for name in ([sheet] if sheet is not None else names)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import get_args
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.tasks import get_task
 from silodp.models.metrics.metric import MeanMetric, Metric, wilson
@@ -30,7 +30,7 @@ def get_metric(name: str) -> Metric:
     for own_name, metric in METRICS.items():
         if name == own_name:
             return metric
-    raise SilodpError(f"Metric {name!r} is unknown: use {one_of(name, METRICS)}.")
+    raise SilodpError(f"Metric {name!r} is unknown: {meant(name, METRICS, most=20)}")
 
 
 def metric_for(task: TaskName, name: str | None = None) -> Metric:

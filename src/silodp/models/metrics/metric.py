@@ -116,7 +116,7 @@ class Metric(ABC):
     @property
     def heading(self) -> str:
         """The heading of a column on the command line."""
-        return f"test {self.name} ({self.better} is better)"
+        return f"test {self.short} ({self.better} is better)"
 
     def missing_in(self, silos: Sequence[str]) -> str:
         """A sentence on silos that have no value."""
@@ -153,7 +153,13 @@ class Metric(ABC):
         """The mean, with the spread over seeds where there is one."""
         if mean is None or spread is None or not spread > 0:
             return self.text(mean)
-        return f"{self.text(mean)} ± {spread:.2g}"
+        # Both with the decimals that three digits of the mean need.
+        decimals = max(0, 2 - math.floor(math.log10(abs(mean)))) if mean else 3
+        if decimals > 5:
+            return f"{self.text(mean)} ± {spread:.2g}"
+        least = 10.0**-decimals
+        shown = f"{spread:.{decimals}f}" if spread >= least / 2 else f"<{least:.{decimals}f}"
+        return f"{mean:.{decimals}f} ± {shown}"
 
     def in_own_unit(self, value: float, unit: float) -> float:
         """The value of a target that was scaled, where its 0..1 is `unit` of its own."""

@@ -19,6 +19,7 @@ import pandas as pd
 
 from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
+from silodp.base.text import shown
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
@@ -30,6 +31,7 @@ from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.results.model_export.card import Card, read_card
 from silodp.results.model_export.files import MODEL_FILE
+from silodp.results.model_export.markdown_card import markdown_card
 from silodp.results.model_export.torch_module import torch_module
 
 MOST_BYTES = 1 << 31
@@ -102,6 +104,17 @@ class PersonalModel:
     about: Card
     model: Model
     params: Any
+
+    def __repr__(self) -> str:
+        about = self.about
+        return (
+            f"PersonalModel(silo {shown(about.silo)!r}: {about.name}, {about.task}; columns "
+            f"{', '.join(map(shown, self.columns[:5]))}{', ...' if len(self.columns) > 5 else ''})"
+        )
+
+    def _repr_markdown_(self) -> str:
+        """The card for people, in a notebook."""
+        return markdown_card(self.card)
 
     @property
     def card(self) -> dict[str, Any]:
