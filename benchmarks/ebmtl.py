@@ -63,7 +63,7 @@ def main() -> None:
         name: value for name, value in common.items() if name not in (*tagged("swept"), "method")
     }
     common["seeds"] = 2 if asked.quick else 5
-    if not asked.quick:
+    if "data" in common:  # records from Python, where School is missing, are as they are
         common["preprocess"] = asked.preprocess
     if asked.budgets:
         rows = three_budgets(common)

@@ -22,10 +22,11 @@ from benchmarks import machine
 from silodp.privacy.policy import Policy
 from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator
-from silodp.sites.demo import NAMES, fed_text, free_port, made_up_table
+from silodp.sites.demo import free_port
 from silodp.sites.federation_setup import progress_of, set_up_federation
 from silodp.sites.flare.processes import SERVER_PID, SITE_PID, start_server, start_site, stop
 from silodp.sites.flare.submission import run_job
+from silodp.sites.made_up import NAMES, fed_text, made_up_table
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_setup import set_up

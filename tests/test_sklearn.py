@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import silodp
@@ -14,6 +15,7 @@ from silodp.base.errors import SilodpError
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -112,6 +114,26 @@ def test_it_goes_into_a_pipeline_and_is_cloned(rows):
     np.testing.assert_array_equal(said, same)
     other = clone(model).set_params(random_state=2).fit(x, y, groups=silos)
     assert other.result_.options["first_seed"] != steps[-1].result_.options["first_seed"]
+
+
+def test_a_column_may_name_the_silo(rows):
+    """So that what hands on X alone, and would drop groups, trains a model for each silo."""
+    x, y, silos = rows
+    frame = pd.DataFrame(x, columns=pd.Index(["a", "b"])).assign(hospital=silos)
+    given = FEW | {"target_range": (-1, 3), "random_state": 1}
+    by_groups = SiloRegressor(epsilon=2, **given).fit(frame[["a", "b"]], y, groups=silos)
+    by_column = SiloRegressor(epsilon=2, silo="hospital", **given)
+    found = GridSearchCV(by_column, {"rounds": [3]}, cv=KFold(2, shuffle=True)).fit(frame, y)
+    assert found.best_estimator_.silos_ == ("north", "south", "west")
+    assert found.best_estimator_.feature_names_in_.tolist() == ["a", "b"]
+    said = by_groups.predict(frame[["a", "b"]], groups=silos)
+    np.testing.assert_array_equal(found.predict(frame), said)
+    by_place = SiloRegressor(epsilon=2, silo=2, **given).fit(frame.to_numpy(), y)
+    np.testing.assert_array_equal(by_place.predict(frame.to_numpy()), said)
+    with pytest.raises(SilodpError, match=r"'hospitl', which X does not have: did you mean"):
+        clone(by_column).set_params(silo="hospitl").fit(frame, y)
+    with pytest.raises(SilodpError, match="groups name silos as well"):
+        by_column.fit(frame, y, groups=silos)
 
 
 def test_what_cannot_be_is_said(rows):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
     from silodp.methods.server import ServerOptimiser
+    from silodp.models.from_torch import torch_model
     from silodp.models.model import Model, custom_model
     from silodp.pictures.learned_picture import draw_learned
     from silodp.privacy.ledger.standing import remaining
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from silodp.results.model_export.personal_model import PersonalModel, load_model
     from silodp.results.result import Result, read_result
     from silodp.results.views import to_frame
+    from silodp.runs.asking import question
     from silodp.runs.fit import fit
     from silodp.runs.prepare import Prepared
     from silodp.runs.run import plan, run, sweep
@@ -66,12 +68,14 @@ __all__ = [
     "log_to_mlflow",
     "merging",
     "plan",
+    "question",
     "read_policies",
     "read_result",
     "remaining",
     "run",
     "sweep",
     "to_frame",
+    "torch_model",
     "tune",
     "weighted_mean",
     "write_report",
@@ -100,6 +104,7 @@ _PLACES = {
     "Policy": "silodp.privacy.policy",
     "Prepared": "silodp.runs.prepare",
     "Queries": "silodp.privacy.mechanisms.queries",
+    "question": "silodp.runs.asking",
     "read_policies": "silodp.privacy.policy_files",
     "read_result": "silodp.results.result",
     "Records": "silodp.data.federation",
@@ -114,6 +119,7 @@ _PLACES = {
     "Start": "silodp.methods.base",
     "sweep": "silodp.runs.run",
     "to_frame": "silodp.results.views",
+    "torch_model": "silodp.models.from_torch",
     "tune": "silodp.tuning",
     "weighted_mean": "silodp.methods.base",
     "write_report": "silodp.report",

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant, one_of
 from silodp.config.choices import TaskName
 from silodp.config.data_options import DataOptions
 from silodp.config.options import OPTIONS
@@ -57,6 +57,7 @@ class _SiloEstimator(BaseEstimator):
 
     # Declared by the estimators, whose parameters scikit-learn reads from their own __init__.
     epsilon: float | None
+    silo: str | int | None
     delta: float | None
     policies: Path | str | None
     method: str
@@ -115,6 +116,7 @@ class _SiloEstimator(BaseEstimator):
     def _outputs(self, X: Any, groups: Any) -> tuple[np.ndarray, list[Any]]:
         """The models' outputs [rows, ...] and predictions, each of the row's own silo."""
         check_is_fitted(self)
+        X, groups = self._apart(X, groups)
         X = validate_data(self, X, reset=False)
         if groups is None and len(self.silos_) > 1:
             raise SilodpError(
@@ -140,6 +142,27 @@ class _SiloEstimator(BaseEstimator):
                 values[row] = value
         assert outputs is not None
         return outputs, values
+
+    def _apart(self, X: Any, groups: Any) -> tuple[Any, Any]:
+        """The features, and the name of each row's silo if X has a column of them."""
+        if self.silo is None:
+            return X, groups
+        if groups is not None:
+            raise SilodpError(
+                f"silo names the column {self.silo!r}, and groups name silos as well: give one."
+            )
+        X = X.to_pandas() if hasattr(X, "to_pandas") else X
+        if not isinstance(X, pd.DataFrame):
+            X = pd.DataFrame(np.asarray(X))
+            features = X.drop(columns=self.silo, errors="ignore").to_numpy()
+        else:
+            features = X.drop(columns=self.silo, errors="ignore")
+        if self.silo not in X.columns:
+            raise SilodpError(
+                f"silo names the column {self.silo!r}, which X does not have: "
+                f"{meant(self.silo, map(str, X.columns))}"
+            )
+        return features, X[self.silo]
 
     def _owners(self, groups: Any, rows: int) -> np.ndarray:
         """[rows]: the name of each row's silo."""
@@ -179,6 +202,8 @@ class SiloRegressor(RegressorMixin, _SiloEstimator):
     Parameters:
       epsilon: the most that a silo may spend in a fit; float("inf") for no privacy. There is no
         default: it is the decision.
+      silo: the column of X (its name, or its place) that names each row's silo, in place of groups:
+        for whatever hands on X alone, such as GridSearchCV and cross_val_score.
       delta: the chance with which that bound may fail; by default 1e-5.
       policies: a file of the silos' own policies, beside epsilon or in its place.
       method: how silos learn together (silodp methods).
@@ -210,6 +235,7 @@ class SiloRegressor(RegressorMixin, _SiloEstimator):
         self,
         epsilon: float | None = None,
         *,
+        silo: str | int | None = None,
         delta: float | None = None,
         policies: Path | str | None = None,
         method: str = "ebmtl",
@@ -226,6 +252,7 @@ class SiloRegressor(RegressorMixin, _SiloEstimator):
         options: Mapping[str, Any] | None = None,
     ):
         self.epsilon = epsilon
+        self.silo = silo
         self.delta = delta
         self.policies = policies
         self.method = method
@@ -249,6 +276,7 @@ class SiloRegressor(RegressorMixin, _SiloEstimator):
           y: numbers [rows].
           groups: the name of each row's silo; without it, all rows are of one.
         """
+        X, groups = self._apart(X, groups)
         X, y = validate_data(self, X, y, y_numeric=True)
         if self.target_range is None and np.ptp(y) == 0:
             raise SilodpError(
@@ -285,6 +313,7 @@ class SiloClassifier(ClassifierMixin, _SiloEstimator):
         self,
         epsilon: float | None = None,
         *,
+        silo: str | int | None = None,
         delta: float | None = None,
         policies: Path | str | None = None,
         method: str = "ebmtl",
@@ -301,6 +330,7 @@ class SiloClassifier(ClassifierMixin, _SiloEstimator):
         options: Mapping[str, Any] | None = None,
     ):
         self.epsilon = epsilon
+        self.silo = silo
         self.delta = delta
         self.policies = policies
         self.method = method
@@ -324,6 +354,7 @@ class SiloClassifier(ClassifierMixin, _SiloEstimator):
           y: a class for each row: words or whole numbers.
           groups: the name of each row's silo; without it, all rows are of one.
         """
+        X, groups = self._apart(X, groups)
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self.classes_ = np.unique(y if self.classes is None else np.asarray(self.classes))

@@ -74,7 +74,7 @@ def test_unknown_names():
     )
     assert refused(check_keys, "X", ["zzz"], known, "field") == (
         "X: the field 'zzz' is unknown: known are 'epsilon', 'delta', 'relation', 'unit', "
-        "'subject' and others."
+        "'subject' and 1 more."
     )
 
 

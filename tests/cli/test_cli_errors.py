@@ -147,7 +147,7 @@ def test_header_without_rows(refused, file):
 
 def test_row_without_a_silo(refused_table):
     text = refused_table(with_value("silo", 3, None))
-    assert "silo column 'silo' is empty in 1 rows" in text
+    assert "silo column 'silo' is empty in 1 row" in text
 
 
 def test_one_class_in_all_silos(refused_table):
@@ -291,7 +291,7 @@ def test_schema_that_is_not_sound(refused_table, file, tmp_path, content, told):
 def test_unknown_column(refused_table, args, told):
     text = refused_table(table(), *args)
     assert told in text
-    assert f"use '{'silo' if 'sillo' in args else 'score'}'" in text  # the closest one first
+    assert f"did you mean '{'silo' if 'sillo' in args else 'score'}'?" in text
 
 
 @pytest.mark.parametrize(
@@ -307,22 +307,22 @@ def test_column_that_is_not_given(refused, tmp_path, given, told):
 
 def test_unknown_data_set(refused):
     text = refused("--data", "scool", "--epsilon", "3")
-    assert "Data set 'scool' is unknown: use 'school'" in text
+    assert "There is no data set, table or folder 'scool': did you mean 'school'?" in text
 
 
 def test_unknown_method(refused):
     text = refused("--method", "mrtml", "--epsilon", "3")
-    assert "Method 'mrtml' is unknown: use 'mrmtl'," in text
+    assert "Method 'mrtml' is unknown: did you mean 'mrmtl'?" in text
 
 
 def test_unknown_model(refused):
     text = refused("--model", "liner", "--epsilon", "3")
-    assert "Model 'liner' is unknown: use 'linear', " in text
+    assert "Model 'liner' is unknown: did you mean 'linear'?" in text
 
 
 def test_unknown_model_names_the_closest(refused):
     text = refused("--model", "sofmax", "--epsilon", "3")
-    assert "use 'softmax'" in text
+    assert "did you mean 'softmax'?" in text
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_policies_that_are_not_sound(refused, file, tmp_path, content, told):
         (None, "does not exist: check --config"),
         ("epsilon = ", "is not valid TOML: fix line 1 ("),
         (b"\xff\xfe\x00", "is not text: save it as UTF-8"),
-        ("epsilom = 3", "option 'epsilom' is unknown: use 'epsilon'"),
+        ("epsilom = 3", "option 'epsilom' is unknown: did you mean 'epsilon'"),
         ("[run]\nepsilon = 3", "option 'run' is unknown"),
         ('rounds = "ten"', "rounds is 'ten'"),
         ("rounds = 1.5", "rounds is 1.5"),
@@ -529,7 +529,7 @@ def test_config_that_is_not_sound(refused, file, tmp_path, content, told):
         ("epsilon = -3", "--epsilon is -3"),
         ("epsilon = nan", "--epsilon is nan"),
         ("epsilon = 3\ndelta = 1", "--delta is 1"),
-        ('epsilon = 3\nmethod = "mrtml"', "use 'mrmtl'"),
+        ('epsilon = 3\nmethod = "mrtml"', "did you mean 'mrmtl'"),
         ('epsilon = 3\nsampling = "possion"', "--sampling is 'possion'"),
     ],
 )
@@ -627,7 +627,7 @@ def asked(file, tmp_path):
     with_value("age", 45, np.nan).to_csv(tmp_path / "nan.csv", index=False)
     return {
         "nan": (("--data", tmp_path / "nan.csv", *TABLE), "column 'age' of silo 'south'"),
-        "config": (("--config", file("run.toml", "epsilom = 3")), "use 'epsilon'"),
+        "config": (("--config", file("run.toml", "epsilom = 3")), "did you mean 'epsilon'"),
     }
 
 

@@ -66,7 +66,7 @@ def test_predictions_go_to_a_file_or_to_the_output(cli, home, table, tmp_path, s
     rows = read(shown.stdout)
     assert rows[0] == ["row", "prediction"]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(1, 13)]
-    assert "mse" in shown.stderr
+    assert "MSE 0." in shown.stderr
     assert "in the target's units" in shown.stderr
     assert "columns that the model does not use: 'site', 'ill', 'grade'" in shown.stderr
     done = cli("predict", model / CARD_FILE, table, "--out", out)
@@ -146,6 +146,20 @@ def test_a_table_that_does_not_fit_is_refused(cli, home, tmp_path, sentence, cha
                         "--out", out))  # fmt: skip
     assert words in told
     assert "new.csv" in told
+    assert not out.exists()
+
+
+def test_all_problems_of_a_table_are_told_at_once(cli, home, tmp_path, monkeypatch):
+    """Of all columns; and nothing is written."""
+    monkeypatch.setenv("COLUMNS", "200")
+    frame = FRAME.head(12).assign(smoker="perhaps", dose=1e39)
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    model, out = handed(home / "score", NASTY[0]), tmp_path / "out.csv"
+    done = cli("predict", model, tmp_path / "new.csv", "--out", out)
+    assert done.exit_code == 2
+    assert "2 problems in 1 silo" in done.stdout
+    for words in ("'perhaps', which is not among", "infinite or too large"):
+        assert words in " ".join(done.stdout.split())
     assert not out.exists()
 
 

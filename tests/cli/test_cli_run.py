@@ -337,6 +337,13 @@ def test_help_says_what_each_option_is_for(cli, path):
         assert not flag.startswith("--") or flag in done.stdout
 
 
+def test_the_first_help_fits_a_screen(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("run", "--help").stdout.splitlines()
+    assert len(lines) < 45
+    assert not [line for line in lines if line.startswith("│  ")]  # no help text goes on below
+
+
 def test_help_tells_defaults(cli):
     shown = " ".join(re.sub(r"[│\s]+", " ", cli("run", "--help-all").stdout).split())
     for name in ("method", "sampling", "accountant", "weights"):

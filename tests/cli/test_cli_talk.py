@@ -180,10 +180,10 @@ def test_what_is_no_bug(cli, failing, sentence, error, told):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--epsilom",), "No such option: --epsilom"),
+        (("--epsilom",), "no option --epsilom"),
         (("rnu",), "Did you mean 'run'? See "),
-        (("run", "--rounds", "ten"), "'--rounds'"),
-        (("run", "--epsilom", "3"), "--epsilon"),
+        (("run", "--rounds", "ten"), "--rounds is 'ten': give a whole number"),
+        (("run", "--epsilom", "3"), "did you mean '--epsilon'? See "),
         (("ledger", "show"), "DIR"),
         (("ledger", "shwo"), "'show'"),
         (("run", "--\x1b[31m\nred"), r"\x1b"),

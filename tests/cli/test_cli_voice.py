@@ -21,6 +21,7 @@ WITHOUT_JSON = {
     *("data get", "export", "ledger allow"),
     *("federation init", "federation start", "federation stop", "federation watch"),
     *("site init", "site consent", "site start", "site stop"),
+    *("exchange init", "exchange join"),
 }
 # Numbers that `theory` takes as lists; words that are paths at a site; counts that are means.
 OF_SEVERAL_TYPES = {

@@ -59,7 +59,7 @@ def test_show(cli, folder):
     assert "\x1b" not in done.stdout
     assert r"[red]\x1b[31m\n:warning:" in done.stdout.replace("\n", " ")
     words = words_of(done.stdout)
-    for part in ("data school", "Closed: refused", "given back", read_ledger(folder, A).head):
+    for part in ("data", "school", "Closed: refused", "given back", read_ledger(folder, A).head):
         assert part in words
     assert f"{epsilon_of(unsampled(6), DELTA, 'pld'):.4g}, however runs were chosen" in words
 
@@ -294,7 +294,7 @@ def test_an_old_ledger_is_shown_and_verified(cli, old):
     assert cli("ledger", "verify", old).exit_code == 0
     told = words_of(cli("ledger", "show", old).stdout)
     assert "Charged for 10 rounds:" in told
-    assert "data school" in told
+    assert "school" in told
     told = words_of(cli("ledger", "remaining", old).stdout)
     assert "silodp ledger convert" in told
     assert json.loads(cli("ledger", "remaining", old, "--json").stdout)["silos"][0]["format"] == 1

@@ -272,7 +272,10 @@ def test_an_id_column_keeps_a_record_where_it_was(tmp_path):
 
     def tested(table):
         table.to_csv(tmp_path / "t.csv", index=False)
-        given = DataOptions(silo_column="site", target="y", preprocess="none", id_column="visit")
+        given = DataOptions(
+            **{"silo_column": "site", "target": "y", "preprocess": "none", "id_column": "visit"},
+            task="regression",
+        )
         federation = resolve(tmp_path / "t.csv", given).load(0, given)
         assert federation.input_shape == (1,)  # no feature
         assert federation.uncovered == ()
@@ -299,7 +302,9 @@ def test_a_declared_time_parts_records_by_themselves(tmp_path):
 
     def loaded(**more):
         given = DataOptions(
-            silo_column="site", target="y", preprocess="none", time_column="day", **more
+            **{"silo_column": "site", "target": "y", "preprocess": "none", "time_column": "day"},
+            **more,
+            task="regression",
         )
         return resolve(tmp_path / "t.csv", given).load(0, given)
 
@@ -449,6 +454,63 @@ def test_neighbours_are_planned_and_charged_alike(tmp_path, cli, relation):
         assert one.name == "south" or contents(one.train) == contents(two.train)
     # Some of them is for training: else nothing was tested here.
     assert contents(kept[0].silos[1].train) != contents(kept[1].silos[1].train)
+
+
+def sides_of(silo):
+    """What each record holds, and on which side it is."""
+    return {
+        (side, *x, *np.ravel(y))
+        for side, part in (("train", silo.train), ("test", silo.test))
+        for x, y in zip(part.x, part.y, strict=True)
+    }
+
+
+OUTCOMES = {
+    "count": (
+        {"y": 2, "years": 1.5},
+        {"y": 10**6, "years": 0.001},
+        {
+            **{"target_range": (0, 9), "exposure_column": "years"},
+            "exposure_range": (0.1, 3),
+        },
+    ),
+    "hazard": (
+        {"y": 20, "status": 0},
+        {"y": 1e9, "status": 1},
+        {"event_column": "status", "cut_points": (10.0, 30.0)},
+    ),
+    "ordinal": ({"y": "mild"}, {"y": "severe"}, {"classes": ("none", "mild", "severe")}),
+}
+
+
+@pytest.mark.parametrize("task", OUTCOMES)
+def test_the_most_extreme_outcome_changes_nothing_but_its_own_record(task):
+    """The largest count, the longest or the only event: neither features, labels, intervals,
+    exposures and scales of others nor what is planned hang on it; and nothing is refused for it."""
+    usual, extreme, declared = OUTCOMES[task]
+    rows = pd.DataFrame([usual] * 40).assign(x=np.arange(40) / 40)
+    given = DataOptions(target="y", task=task, bounds={"x": (0, 1)}, **declared)
+
+    def of(frame):
+        federation = split_and_scale(table_of_frames("t", {"a": frame, "b": rows}, given), 0, given)
+        metric = "rank_error" if task == "ordinal" else "deviance"  # such as need no event
+        options = {"method": "local", "epsilon": 1, "delta": 1e-3, "rounds": 1, "metric": metric}
+        planned = plan(federation=federation, **options)
+        return federation, planned.plans[0]
+
+    odd = rows.astype(object)
+    odd.loc[7, list(extreme)] = list(extreme.values())
+    (one, its_plans), (other, other_plans) = of(rows), of(odd.infer_objects())
+    for silo, changed in zip(one.silos, other.silos, strict=True):
+        assert silo.preparation == changed.preparation
+        assert silo.expected == changed.expected
+
+        moved = sides_of(silo) ^ sides_of(changed)
+        assert len(moved) == (2 if silo.name == "a" else 0)
+    assert (one.uncovered, one.declared, one.num_classes) == (
+        *(other.uncovered, other.declared, other.num_classes),
+    )
+    assert [p.statement() for p in its_plans] == [p.statement() for p in other_plans]
 
 
 def test_runs_of_several_seeds_differ_in_counts_and_tell_none(tmp_path, cli):

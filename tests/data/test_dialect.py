@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from silodp.base.errors import SilodpError
@@ -173,6 +173,7 @@ cells = st.text("ab ,;.|\"'1234\n\tä", max_size=7) | st.sampled_from(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=5), st.sampled_from(DIALECTS))
+@example([("", " ;")], Dialect(";", ","))
 def test_both_readers_read_the_same(rows, dialect):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.csv"
@@ -273,7 +274,7 @@ def test_workbooks(tmp_path):
         read_table(path)
     options = {"ignore": ["day", "code"]}
     assert load(path, sheet="more", **options).names == ("north", "south")
-    with pytest.raises(SilodpError, match="has no sheet 'moer': use 'more'"):
+    with pytest.raises(SilodpError, match="has no sheet 'moer': did you mean 'more'"):
         load(path, sheet="moer", **options)
 
 

@@ -45,7 +45,7 @@ def test_every_nan_and_infinity_is_found_and_located(bad, row, field):
     ("build", "message"),
     [
         (lambda: Federation("f", (), "regression"), "no silo"),
-        (lambda: one(task="ranking"), "regression, binary, multiclass"),
+        (lambda: one(task="ranking"), "'regression', 'binary', 'multiclass'"),
         (lambda: one(name=""), "empty name"),
         (lambda: one(np.zeros((0, 2)), np.zeros(0)), r"'ward': train has no records"),
         (lambda: one(np.zeros((6, 2)), np.zeros(5)), r"'ward': train x has shape \(6, 2\)"),

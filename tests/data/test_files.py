@@ -275,7 +275,7 @@ def test_get_refuses_what_a_damaged_file_would_hide(
 
 def test_get_without_files_or_without_name(run, sentence):
     assert "needs no file" in run("get", "synthetic").output
-    assert "use 'school'" in sentence(run("get", "scholl"))
+    assert "did you mean 'school'" in sentence(run("get", "scholl"))
 
 
 def test_list(run, fake_school):

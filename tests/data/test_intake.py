@@ -93,7 +93,7 @@ BAD = {
     "two roles": (
         lambda f: f,
         {"--subject-column": "score", "--test-fraction": "0.5"},
-        {("", ""), ("north", "score")},
+        {("", "score"), ("north", "score")},
     ),
     "times that are none": (
         lambda f: put(f, 0, "day", "yesterday"),
@@ -179,6 +179,159 @@ BAD = {
         {("south", "age"), ("west", "bmi"), ("south", "bmi")},
     ),
 }  # fmt: skip
+
+
+def outcomes(frame):
+    """Counts over years, times with a status, pain: of which nothing is wrong."""
+    n = np.arange(len(frame))
+    return (
+        frame[["site", "age"]]
+        .assign(
+            falls=n % 4,
+            years=(n % 5 + 1) / 2,
+            days=n % 50 * 7.5,
+            status=n % 2,
+            pain=np.array(["none", "mild", "severe"])[n * 7 // 4 % 3],
+        )
+        .astype(object)
+    )
+
+
+COUNT = {"--target": "falls", "--task": "count", "--ignore": "days,status,pain"}
+EXPOSED = COUNT | {"--exposure-column": "years"}
+TIMES = {
+    **{"--target": "days", "--task": "hazard", "--ignore": "falls,years,pain"},
+    **{"--event-column": "status", "--cut-points": "90,180"},
+}
+PAIN = {"--target": "pain", "--task": "ordinal", "--ignore": "falls,years,days,status"}
+ORDERED = '[target]\nclasses = ["none", "mild", "severe"]'
+BAD_OUTCOMES = {
+    "counts that are none": (
+        lambda f: put(put(f, 0, "falls", -1), 1, "falls", 1.5),
+        COUNT | {"--ignore": "days,status,pain,years"},
+        {("north", "falls"), ("south", "falls")},
+    ),
+    "a count beyond single precision": (
+        lambda f: put(f, 0, "falls", 10**9),
+        EXPOSED,
+        {("north", "falls")},
+    ),
+    "exposures of nothing, and a count below it": (
+        lambda f: put(put(put(f, 0, "years", 0), 1, "years", -2), 1, "falls", -1),
+        EXPOSED,
+        {("north", "years"), ("south", "years"), ("south", "falls")},
+    ),
+    "an exposure of nothing, within a declared range": (
+        lambda f: put(f, 0, "years", 0),
+        {
+            **COUNT,
+            "schema": "[bounds]\nage = [0, 99]\n[target]\nrange = [0, 9]\n"
+            'exposure_column = "years"\nexposure_range = [0.1, 3]',
+        },
+        {("north", "years")},
+    ),
+    "a word as exposure": (lambda f: put(f, 1, "years", "long"), EXPOSED, {("south", "years")}),
+    "no exposure": (lambda f: put(f, 1, "years", None), EXPOSED, {("south", "years")}),
+    "no falls": (lambda f: f.assign(falls=0), EXPOSED, {("", "falls")}),
+    "events that are none": (
+        lambda f: put(put(f, 0, "status", 2), 2, "status", "lost"),
+        TIMES,
+        {("north", "status"), ("west", "status")},
+    ),
+    "an event and a time that are none": (
+        lambda f: put(put(put(f, 0, "status", 2), 0, "days", -1), 1, "days", -0.5),
+        TIMES,
+        {("north", "status"), ("north", "days"), ("south", "days")},
+    ),
+    "no event": (lambda f: f.assign(status=0), TIMES, {("", "status"), ("", "")}),
+    "no event before the last cut point": (
+        lambda f: f.assign(days=400),
+        TIMES,
+        {("", "status")},
+    ),
+    "an unknown event column": (
+        lambda f: f,
+        TIMES | {"--event-column": "statsu"},
+        {("", "statsu")},
+    ),
+    "columns for three roles that are not there": (
+        lambda f: f,
+        EXPOSED | {"--exposure-column": "yeasr", "--group-column": "grp", "--ignore": "pian"},
+        {("", "yeasr"), ("", "grp"), ("", "pian")},
+    ),
+    "no order of classes": (lambda f: f, PAIN, {("", "")}),
+    "classes that are not in the order": (
+        lambda f: put(put(f, 0, "pain", "awful"), 1, "pain", "bad"),
+        PAIN | {"schema": ORDERED},
+        {("north", "pain"), ("south", "pain")},
+    ),
+    "silos that are not there": (
+        lambda f: f,
+        EXPOSED | {"--exclude-silos": "nort,west,sout"},
+        {("nort", ""), ("sout", "")},
+    ),
+    "the silo's column, which is no feature": (
+        lambda f: f,
+        {**COUNT, "--ignore": "days,status,pain,years,site"},
+        {("", "site")},
+    ),
+    "words in several silos": (
+        lambda f: put(put(f, 0, "age", "old"), 2, "age", "young"),
+        EXPOSED,
+        {("north", "age"), ("west", "age")},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_OUTCOMES)
+def test_bad_outcomes(cli, tmp_path, what):
+    change, options, expected = BAD_OUTCOMES[what]
+    arguments = check_arguments(tmp_path, change(outcomes(people())), options)
+    done = cli("data", "check", *arguments, "--json")
+    assert done.exit_code == 2, done.output
+    problems = json.loads(done.stdout)["problems"]
+    assert {(one["silo"], one["column"]) for one in problems} == expected
+    for one in problems:
+        assert one["what"]
+        assert one["remedy"]
+        assert "train y" not in one["what"], "people know nothing of that"
+
+
+def test_all_that_is_wrong_with_a_schema_is_told_at_once(cli, sentence, tmp_path):
+    schema = """
+        ignroe = ["who"]
+        [levels]
+        ward = ["a"]
+        [bounds]
+        age = [99, 0]
+        bmi = [10, inf]
+        [dates]
+        day = {origin = "x"}
+        [other]
+        ward = "z"
+        [missing]
+        age = "old"
+        [target]
+        range = [9, 1]
+        exposure_range = [0, 1]
+        """
+    arguments = check_arguments(tmp_path, people(), {"schema": schema})
+    done = cli("data", "check", *arguments, "--json")
+    assert done.exit_code == 2, done.output
+    told = [one["what"] for one in json.loads(done.stdout)["problems"]]
+    for words in ("'ignroe' is unknown", "'ward' are ['a']", "'age': [99, 0]", "'bmi': [10, inf]",
+                  "origin is 'x'", "'age' is 'old'", "target range: [9, 1]",
+                  "exposure_range is given"):  # fmt: skip
+        assert any(words in one for one in told), words
+    assert len(told) == 8
+    text = sentence(cli("run", "--data", *arguments, "--epsilon", "3"))
+    assert "7 more problems: `silodp data check` with the same options shows all" in text
+
+
+@pytest.mark.parametrize("options", [COUNT, EXPOSED, TIMES, PAIN | {"schema": ORDERED}])
+def test_good_outcomes_have_no_problem(cli, tmp_path, options):
+    arguments = check_arguments(tmp_path, outcomes(people()), options)
+    assert cli("data", "check", *arguments).exit_code == 0
 
 
 def check_arguments(tmp_path, frame, options):

@@ -60,7 +60,7 @@ def refused(words, path, **options):
     with pytest.raises(SilodpError, match=words) as error:
         load(path, **options)
     message = str(error.value)
-    assert message.endswith(".")
+    assert message.endswith((".", "?"))
     assert "\n" not in message
     return message
 
@@ -274,12 +274,26 @@ def test_bounds_leave_nothing_uncovered(tmp_path):
 
 def test_bounds_must_be_declared_for_all(tmp_path):
     path = csv(tmp_path, people())
-    refused("bounds of column 'age'", path, preprocess="bounds")
-    refused("bounds of column 'bmi'", path, **declarations(bounds={"age": (0, 100)}))
-    refused("range of the target 'score'", path, **declarations(target_range=None))
+    refused(
+        "Column 'age' has no declared bounds, which the preprocessing", path, preprocess="bounds"
+    )
+    refused("Column 'bmi' has no declared bounds", path, **declarations(bounds={"age": (0, 100)}))
+    refused("The target 'score' has no declared range", path, **declarations(target_range=None))
     refused("'ward' has bounds, but it holds words", path, bounds={"ward": (0, 1)})
     refused("both levels and bounds", path, **declarations(bounds={"ward": (0, 1)}))
     refused("'levels of|is not a range", path, bounds={"age": (5, 5)})
+
+
+def test_a_task_that_one_record_decides_is_not_covered(tmp_path):
+    """Ten whole numbers are classes; with an eleventh, in one record, they are numbers."""
+    frame = people()[["site", "age", "score"]].assign(score=np.arange(40) % 10)
+    given = {"preprocess": "none"}
+    assert load(csv(tmp_path, frame), **given).task == "multiclass"
+    frame.loc[3, "score"] = 77
+    federation = load(csv(tmp_path, frame), **given)
+    assert federation.task == "regression"
+    assert [note for note in federation.uncovered if note.startswith("The task regression was")]
+    assert load(csv(tmp_path, frame), task="regression", **given).uncovered == ()
 
 
 def test_none_keeps_the_target(tmp_path):
@@ -413,7 +427,9 @@ def test_subject_columns_that_do_not_fit(tmp_path):
     path = csv(tmp_path, visits())
     refused("'score' is both subject_column and target", path, subject_column="score")
     refused("'site' is both subject_column and silo_column", path, subject_column="site")
-    refused("subject_column names the column 'woh', .* use 'who'", path, subject_column="woh")
+    refused(
+        "subject_column names the column 'woh', .* did you mean 'who'", path, subject_column="woh"
+    )
     for declared in ({"bounds": {"who": (0, 20)}}, {"levels": {"who": range(16)}}):
         refused("'who', which is the subject_column", path, subject_column="who", **declared)
     # To leave it out of the features, which happens anyway, contradicts nothing.
@@ -647,12 +663,16 @@ def test_schema_that_cannot_be_read(tmp_path):
 def test_columns_that_are_not_there(tmp_path):
     path = csv(tmp_path, people())
     refused(
-        "target names the column 'scroe', which is not there: use 'score'", path, target="scroe"
+        "target names the column 'scroe', which is not there: did you mean 'score'",
+        path,
+        target="scroe",
     )
-    refused("silo_column names the column 'sit', .* use 'site'", path, silo_column="sit")
-    refused("levels names the column 'wards', .* use 'ward'", path, levels={"wards": [1, 2]})
-    refused("bounds names the column 'Age', .* use 'age'", path, bounds={"Age": (0, 1)})
-    refused("ignore names the column 'bim', .* use 'bmi'", path, ignore=["bim"])
+    refused("silo_column names the column 'sit', .* did you mean 'site'", path, silo_column="sit")
+    refused(
+        "levels names the column 'wards', .* did you mean 'ward'", path, levels={"wards": [1, 2]}
+    )
+    refused("bounds names the column 'Age', .* did you mean 'age'", path, bounds={"Age": (0, 1)})
+    refused("ignore names the column 'bim', .* did you mean 'bmi'", path, ignore=["bim"])
     refused("which is the target", path, ignore=["score"])
     refused("target is not given", path, target=None)
     refused("silo_column is needed", path, silo_column=None)
@@ -678,7 +698,7 @@ def test_missing_values(tmp_path):
     refused("Silo 'south' has no row", csv(tmp_path, frame), drop_missing=True)
     assert load(csv(tmp_path, frame), ignore=["age", "ward"], target="ill", drop_missing=True)
     frame.loc[7, "site"] = None
-    refused("'site' is empty in 1 rows", csv(tmp_path, frame))
+    refused("'site' is empty in 1 row", csv(tmp_path, frame))
 
 
 def test_missing_values_of_every_type(tmp_path):
@@ -735,8 +755,11 @@ def test_silos_are_left_out_by_how_many_units_they_have(tmp_path):
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ({"exclude_silos": ["sotuh"]}, "exclude_silos: silo 'sotuh' is unknown: use 'south'"),
-        ({"only_silos": ["sotuh"]}, "only_silos: silo 'sotuh' is unknown: use 'south'"),
+        (
+            {"exclude_silos": ["sotuh"]},
+            "exclude_silos: silo 'sotuh' is unknown: did you mean 'south'",
+        ),
+        ({"only_silos": ["sotuh"]}, "only_silos: silo 'sotuh' is unknown: did you mean 'south'"),
         ({"only_silos": ["south"], "exclude_silos": ["south"]}, "in both"),
         ({"exclude_silos": ["south", "north"]}, "No silo is left of 2"),
     ],
@@ -874,7 +897,7 @@ def test_bad_paths(tmp_path):
     refused("save it as .xlsx", _touched(tmp_path / "a.xls"))
     refused("does not exist", tmp_path / "none.csv")
     refused("does not exist", "none.csv")
-    refused("'shcool' is unknown: use 'school', ", "shcool")
+    refused("'shcool': did you mean 'school'", "shcool")
     refused("holds no file that ends in", tmp_path, silo_column=None)
 
 

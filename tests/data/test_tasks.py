@@ -16,7 +16,7 @@ def test_a_task_is_in_the_file_of_its_name(name):
 
 
 def test_another_name_is_refused():
-    with pytest.raises(SilodpError, match="Task 'ranking' is unknown: choose one of regression, "):
+    with pytest.raises(SilodpError, match="Task 'ranking' is unknown: known are 'regression', "):
         get_task("ranking")
 
 

@@ -44,7 +44,7 @@ def test_both_engines_release_the_same(options):
     models, metric = by_simulation(job, federation, setting, [(0, 2)])
     heard = {}
     plain, _ = run_debug(
-        job, 3, federation, setting, 2, free_session(2), lambda n, m: heard.update({n: m})
+        job, 3, federation, setting, [2], free_session(2), lambda n, m: heard.update({n: m})
     )
     np.testing.assert_allclose(models, plain, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(metric, heard[2], rtol=1e-4)

@@ -85,7 +85,7 @@ SWEEP = '[panels.sweep]\ndata = "synthetic"\nmethod = "local"\n'
         (HEAD + PANEL, "panel 'a': sweep is missing"),
         (HEAD + 2 * (PANEL + SWEEP), "panels are ['a', 'a']"),
         (HEAD + PANEL + "scale = 3\n" + SWEEP, "panel 'a': the key 'scale' is unknown"),
-        (HEAD + PANEL + SWEEP + "lamm = 3\n", "did you mean 'lam' or"),
+        (HEAD + PANEL + SWEEP + "lamm = 3\n", "did you mean 'lam'"),
         (HEAD + PANEL + SWEEP + "lam = []\n", "lam is an empty list"),
         (HEAD + PANEL + SWEEP + "[panels.quick]\nlr = []\n", "quick: lr is an empty list"),
         (HEAD + PANEL + SWEEP + "[panels.hour]\nlrr = 1\n", "hour: 'lrr' is no option"),

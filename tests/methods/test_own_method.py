@@ -76,7 +76,10 @@ def test_methods_lists_it_and_shows_what_is_broken(package, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     done = cli("methods")
     assert done.exit_code == 0, done.stderr
-    rows = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("│ ")}
+    rows, name = {}, ""
+    for line in done.stdout.splitlines():
+        name = line.split()[0] if line[1:2].strip() else name  # a method's first line
+        rows[name] = rows.get(name, "") + line
     assert {"mrmtl", "mixture", "absent", "gone", "exits", "number"} <= set(rows)
     assert "2 training passes a round" in rows["mixture"]
     assert "--method-options alpha=0.5" in rows["mixture"]
@@ -128,7 +131,7 @@ def test_it_follows_ifca_and_takes_a_server_optimiser(package):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("beta=1", "has no option 'beta': use 'alpha'"),
+        ("beta=1", "has no option 'beta': known are 'alpha'"),
         ("alpha=2", "alpha is 2.0: give a number from 0 to 1"),
         ("alpha", "'alpha' is ''"),
         ("alpha=", "'alpha' is ''"),
@@ -165,7 +168,7 @@ def test_options_as_a_dictionary_are_numbers(package, value):
         ("exits", "cannot be loaded (SystemExit: I am a script)"),
         ("number", "is of type float: it must be a silodp.MethodEntry"),
         ("ifca+absent", "Method 'absent' of an installed package (no_such_module:entry)"),
-        ("mixtur", "is unknown: use 'mixture'"),
+        ("mixtur", "is unknown: did you mean 'mixture'"),
     ],
 )
 def test_broken_methods_are_refused_when_asked_for(package, cli, sentence, name, said):

@@ -10,6 +10,8 @@ from federations import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.stats import norm
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -135,6 +137,29 @@ def test_calibration_by_hand():
     assert value("calibration", sure, np.array([-1.0, 1.0]), task="binary") == pytest.approx(0)
 
 
+def test_calibration_is_by_the_bins_of_scikit_learn():
+    outputs, y = of_two_classes(1000, 7, False)
+    happened, said = calibration_curve(y > 0, chances(outputs), n_bins=10)
+    counts = np.histogram(chances(outputs), np.linspace(0, 1, 11))[0]
+    expected = np.sum(counts[counts > 0] * np.abs(happened - said)) / 1000
+    assert value("calibration", outputs, y, task="binary") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("cost_ratio", [0.2, 1, 9])
+def test_a_threshold_by_costs_is_that_of_scikit_learn(cost_ratio):
+    """The second class from a probability of 1 / (1 + ratio) on, in each metric that decides."""
+    outputs, y = of_two_classes(300, 8, False)
+    task = get_task("binary").deciding_at(-math.log(cost_ratio))
+    said = chances(outputs) > 1 / (1 + cost_ratio)
+    for name, elsewhere in (
+        ("recall", recall_score),
+        ("precision", precision_score),
+        ("accuracy", accuracy_score),
+    ):
+        found = float(get_metric(name).value(task, outputs, y, np.ones(300)))
+        assert found == pytest.approx(elsewhere(y > 0, said))
+
+
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 def test_a_weight_counts_a_record_so_often(metric):
     """Resamples are weights: each row of them gives what the drawn records give by themselves."""
@@ -191,6 +216,23 @@ def test_wilson_by_hand():
     assert wilson(1.0, 11) == pytest.approx((0.7412, 1.0), abs=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 7, 40, 1000])
+def test_wilson_is_the_formula_of_statsmodels(count):
+    """`proportion_confint(successes, count, method="wilson")`, written out; and what it solves."""
+    quantile = norm.isf(0.025)
+    for successes in {0, 1, count // 3, count}:
+        share, square = successes / count, quantile**2
+        denominator = 1 + square / count
+        center = (share + square / (2 * count)) / denominator
+        distance = quantile * np.sqrt(share * (1 - share) / count + square / (4 * count**2))
+        by_hand = center - distance / denominator, center + distance / denominator
+        ends = wilson(share, count)
+        assert ends == pytest.approx(by_hand, abs=1e-6)
+        for end in ends:
+            off = (share - end) ** 2 - square * end * (1 - end) / count
+            assert off == pytest.approx(0, abs=1e-6)
+
+
 def test_several_metrics_at_once():
     def names(*given):
         return [metric.name for metric in metrics_for(*given)]
@@ -203,8 +245,12 @@ def test_several_metrics_at_once():
     ]
     with pytest.raises(SilodpError, match="is about probabilities, and the model gives none"):
         metrics_for("binary", None, "accuracy,brier", False)
-    with pytest.raises(SilodpError, match=r"auc: .* is not for a regression task"):
-        metrics_for("regression", None, "mse,auc")
+    with pytest.raises(
+        SilodpError, match=r"--metrics: 'auc', 'foo' are no metrics of a regression task"
+    ):
+        metrics_for("regression", None, "mse,auc,foo")
+    with pytest.raises(SilodpError, match="--metrics names none: give some of mse, mae, rmse, r2"):
+        metrics_for("regression", None, ", ")
 
 
 def test_a_draw_of_two_classes_is_wrong_for_both():
@@ -289,6 +335,29 @@ def test_the_c_index_is_harrells_pair_by_pair():
     assert not c_index.has_value(labels_of_times(times, np.zeros(60), (10.0,)))
 
 
+@pytest.mark.parametrize(
+    ("times", "events", "risks", "lifelines"),
+    [
+        (
+            [5, 5, 5, 3, 8, 8, 2, 9, 9, 1],
+            [1, 1, 0, 1, 0, 1, 0, 1, 1, 1],
+            [0.3, 0.1, 0.3, 0.3, 0.9, -0.2, 0.4, -0.5, -0.5, 0.4],
+            0.7241379310344828,
+        ),
+        ([4, 4, 4, 4], [1, 0, 1, 0], [1, 0, 0, 1], 0.5),
+        ([1, 2, 3, 4, 5], [0, 0, 1, 0, 1], [2, 2, 2, 2, 2], 0.5),
+        ([1, 1, 2, 2, 2, 7], [1, 1, 1, 0, 1, 0], [3, 1, 2, 2, 0, -1], 0.7083333333333334),
+    ],
+)
+def test_the_c_index_is_that_of_lifelines(times, events, risks, lifelines):
+    """Worked out by lifelines 0.30.3: times and risks that are equal, events and none."""
+    courses = labels_of_times(np.array(times, float), np.array(events), (10.0,))
+    outputs = np.array(risks, float)[:, None]
+    weight = np.ones(len(times))
+    found = get_metric("c_index").value(get_task("hazard"), outputs, courses, weight)
+    assert float(found) == pytest.approx(lifelines)
+
+
 def test_r2_needs_targets_that_differ():
     r2 = get_metric("r2")
     for y in (np.array([]), np.array([0.3]), np.full(1000, 0.1)):
@@ -328,6 +397,33 @@ def test_a_bounded_share_is_bounded_whatever_the_model_says(metric, outputs, bou
         assert bool(jnp.all((shares >= 0) & (shares <= np.float32(largest))))
 
 
+@given(
+    counts=st.lists(st.integers(1, 10**6), min_size=20, max_size=20),
+    exposure=st.floats(2**-10, 1, width=32),
+    off=st.floats(-1e-3, 1e-3),
+)
+@settings(deadline=None, max_examples=30)
+def test_no_count_that_is_foretold_rightly_has_less_than_nothing(counts, exposure, off):
+    """Near 0, terms of the size of the count cancel: shares of -2 stood where 1 was paid for."""
+    y = np.stack([counts, np.full(20, exposure)], axis=1).astype(np.float32)
+    outputs = np.minimum(np.log(y[:, 0] / y[:, 1]) + np.float32(off), 19.9)
+    deviance, task = get_metric("deviance"), get_task("count")
+    shares = deviance.bounded_share(task, jnp.asarray(outputs), jnp.asarray(y), 1.0)
+    assert bool(jnp.all((shares >= 0) & (shares <= 1)))
+    expected = mean_poisson_deviance(y[:, 0], y[:, 1] * np.exp(outputs.astype(float)))
+    assert value("deviance", outputs, y, task="count") == pytest.approx(
+        expected, rel=0.01, abs=0.01
+    )
+
+
+def test_a_share_that_a_loss_has_below_nothing_counts_as_nothing():
+    """Far beyond any rate the loss of counts goes on in a straight line, for some downwards."""
+    y, outputs = jnp.array([[1e6, 1e-6]]), jnp.array([30.0])
+    deviance, task = get_metric("deviance"), get_task("count")
+    assert float(deviance.share(task, outputs, y)[0]) < 0
+    assert float(deviance.bounded_share(task, outputs, y, 1.0)[0]) == 0
+
+
 @pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
 def test_each_task_has_a_metric_of_its_own_that_fits(task):
     assert metric_for(task.name).name == task.metric
@@ -345,7 +441,7 @@ def test_a_metric_is_in_the_file_of_its_name(name):
 def test_a_metric_for_another_task_is_refused():
     with pytest.raises(SilodpError, match=r"--metric accuracy: .*regression task: choose mse or"):
         metric_for("regression", "accuracy")
-    with pytest.raises(SilodpError, match="'rmsle' is unknown: use "):
+    with pytest.raises(SilodpError, match="'rmsle' is unknown: did you mean 'rmse'"):
         get_metric("rmsle")
 
 
@@ -362,14 +458,17 @@ def test_words():
     assert mae.label == "test MAE (lower is better)"
     assert accuracy.title == accuracy.label == accuracy.brief == "test accuracy (higher is better)"
     assert r2.label == "test R² (higher is better)"
-    assert r2.heading == "test r2 (higher is better)"
+    assert r2.heading == "test R² (higher is better)"
     assert [one.text(0.12345) for one in (mse, mae, r2, accuracy)] == [
         *("0.123", "0.123", "0.123"),
         "12.3 %",
     ]
     assert r2.text(math.nan) == accuracy.text(None) == "not a number"
     assert accuracy.plus_minus(0.9, 0.01) == "90.0 ± 1.0 %"
-    assert r2.plus_minus(-0.5, 0.1) == "-0.5 ± 0.1"
+    assert r2.plus_minus(-0.5, 0.1) == "-0.500 ± 0.100"
+    assert r2.plus_minus(0.0132, 0.00041) == "0.0132 ± 0.0004"
+    assert r2.plus_minus(0.613, 0.00008) == "0.613 ± <0.001"
+    assert r2.plus_minus(1234.5, 56.7) == "1234 ± 57"
 
 
 def test_gains_in_words():

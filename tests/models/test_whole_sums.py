@@ -364,26 +364,64 @@ def test_residuals_of_several_labels_are_the_derivatives(name):
         np.testing.assert_allclose(residual(outputs), derivative(outputs), rtol=2e-3, atol=5e-5)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    name=st.sampled_from(["poisson", "ordered", "hazards"]),
-    row=st.lists(st.sampled_from(EXTREMES), min_size=4, max_size=4),
-    label=st.lists(st.sampled_from([0.0, 1.0, 2.0, 1e6, -1.0, 1e12, 3e38]), min_size=4, max_size=4),
-    weights=st.lists(st.sampled_from([*EXTREMES[:9], 20.0, -60.0]), min_size=8, max_size=8),
-    clip=st.sampled_from([1.0, 0.01]),
-)
-def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label, weights, clip):
-    """Counts, ranks and courses that no check has seen: bounded, and never not a number."""
-    model, _, y = KINDS[name]
-    ranks = np.nan_to_num(label[0], posinf=0) % 4
-    labels = np.asarray(label[: y.shape[1]] if y.ndim > 1 else ranks)[None].astype(y.dtype)
-    features = prepared(model, np.asarray([row], np.float32))
+ODD_LABELS = [0.0, 1.0, 2.0, 1e6, -1.0, 1e12, 3e38]
+
+
+def odd_labels(name, label):
+    """Labels of the model's kind that no check has seen, one for each four numbers of `label`."""
+    y, label = KINDS[name][2], np.asarray(label, np.float32).reshape(-1, 4)
+    if y.ndim > 1:
+        return label[:, : y.shape[1]].astype(y.dtype)
+    if y.dtype.kind == "i":
+        label = np.nan_to_num(label, posinf=0) % 4
+    return label[:, 0].astype(y.dtype)
+
+
+def check_no_more_than_the_clip(model, features, labels, weights, clip):
     params = np.asarray(weights, np.float32)[: model.init(jax.random.key(0)).size]
+    params = params.reshape(model.init(jax.random.key(0)).shape)
     one = np.ones(1, np.float32)
     added = flat(jax.jit(model.whole_sum)(params, features, labels, one, clip, 2.0**-24, None))
     assert np.linalg.norm(added * 2.0**-24) <= clip * (1 + CLIP_SLACK)
     total = flat(jax.jit(model.clipped_sum)(params, features, labels, one, clip))
     assert np.linalg.norm(total) <= clip * (1 + 1e-5), "and so is an experiment's"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    name=st.sampled_from(["svm", "weighted", "softmax", "poisson", "ordered", "hazards"]),
+    row=st.lists(st.sampled_from(EXTREMES), min_size=4, max_size=4),
+    label=st.lists(st.sampled_from(ODD_LABELS), min_size=4, max_size=4),
+    weights=st.lists(st.sampled_from([*EXTREMES[:9], 20.0, -60.0]), min_size=15, max_size=15),
+    clip=st.sampled_from([1.0, 0.01]),
+)
+def test_no_label_and_no_model_gets_more_through_than_the_clip(name, row, label, weights, clip):
+    """Counts, ranks and courses that no check has seen: bounded, and never not a number."""
+    model = KINDS[name][0]
+    features = prepared(model, np.asarray([row], np.float32))
+    check_no_more_than_the_clip(model, features, odd_labels(name, label), weights, clip)
+
+
+COUNTS_BY_SUBJECT = by_subject(KINDS["poisson"][0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(["poisson", "hazards"]),
+    records=st.integers(1, 3),
+    rows=st.lists(st.sampled_from(EXTREMES), min_size=12, max_size=12),
+    label=st.lists(st.sampled_from(ODD_LABELS), min_size=12, max_size=12),
+    weights=st.lists(st.sampled_from([*EXTREMES[:9], 20.0, -60.0]), min_size=15, max_size=15),
+)
+def test_all_records_of_a_person_get_no_more_through_than_one_clip(
+    name, records, rows, label, weights
+):
+    """However many counts or courses a person has, each of which is several terms of a loss."""
+    model = COUNTS_BY_SUBJECT if name == "poisson" else UNITS["hazards by subject"]
+    x, y = np.asarray(rows, np.float32).reshape(3, 4), odd_labels(name, label)
+    own = Records(x[:records], y[:records], np.zeros(records, int))
+    blocks, labels = blocks_of(own, 3)
+    check_no_more_than_the_clip(model, prepared(model, blocks), labels, weights, 1.0)
 
 
 @pytest.mark.as_shipped

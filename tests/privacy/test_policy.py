@@ -82,7 +82,7 @@ def test_no_privacy_may_be_asked_for(read, written):
     [
         ("[default]\nepsilon = 3", ["'North clinic' has no delta", "[default]", "--delta"]),
         ("[default]\ndelta = 1e-3", ["'North clinic' has no epsilon"]),
-        ("[default]\nepsilom = 3", ["[default]", "field 'epsilom'", "did you mean 'epsilon' or"]),
+        ("[default]\nepsilom = 3", ["[default]", "field 'epsilom'", "did you mean 'epsilon'?"]),
         ("[default]\ncolour = 3", ["field 'colour'", "known are 'epsilon', 'delta'"]),
         ("[defaults]\nepsilon = 3", ["table 'defaults'", "did you mean 'default'?"]),
         ('[silos."Nort clinic"]\nepsilon = 1', ["silo 'Nort clinic'", "'North clinic'"]),

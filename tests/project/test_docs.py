@@ -339,7 +339,7 @@ def test_the_site_is_read_and_searched_from_a_folder(site):
         # What is typed before the index is read is not looked for: on a busy machine, type again.
         for _ in range(20):
             box.fill("")
-            box.press_sequentially("quorum")
+            box.press_sequentially("provisioned")
             with contextlib.suppress(TimeoutError):
                 found.wait_for(timeout=5_000)
                 break

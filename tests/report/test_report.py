@@ -33,7 +33,8 @@ def test_a_loss_is_told_as_a_loss(tmp_path):
     worse = (made_up("local", scale=0.8), made_up("mrmtl", scale=1.0))
     said = page_of(write_runs(tmp_path, *worse)).text
     assert "Local training does better than MR-MTL (clear): its test error is" in said
-    assert "Clearly worse with MR-MTL than alone: hospital 0, hospital 1, " in said
+    # Of 20 test records each; see test_report_verdict on silos with more.
+    assert "Worse with MR-MTL than alone, which may be chance: hospital 0, hospital 1, " in said
     assert "25 % higher (worse) than local training" in said
     assert "clearly worse" in said
 
@@ -50,7 +51,7 @@ def test_one_seed_says_that_it_may_be_chance(tmp_path):
     said = page_of(write_federation(tmp_path, seeds=1)).text
     assert "too few to tell it from chance" in said
     assert "than that of local training (may be chance: 1 seed)" in said
-    assert "clear" not in said.lower()
+    assert "clear" not in said.lower().replace("not clearly the best", "")
 
 
 def test_without_baselines_the_page_says_how_to_get_them(tmp_path):

@@ -64,6 +64,8 @@ def test_it_fits_and_does_nothing_wrong(browser, request, which, size, scheme):
     with opened(browser, address, viewport=size, color_scheme=scheme) as page:
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size["width"]
+        tables = page.locator(".scroll:visible").all()
+        assert not [one for one in tables if one.evaluate("e => e.scrollWidth > e.clientWidth")]
         behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert behind == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(15, 19, 24)")
         drawn = page.locator("svg[role=img]:visible")
@@ -239,6 +241,24 @@ def test_printed_it_is_whole_and_light(browser, small):
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details:not([open])").count() == closed
         assert len(page.pdf()) > 20_000
+
+
+def test_on_paper_headers_are_text_and_charts_fit_a_page(browser, large, folder):
+    """Chromium draws no button in a header that it repeats on the next page."""
+    runs = write_federation(folder / "forty", silos=silo_names(40))
+    for address in (large, write_report([runs], folder / "forty.html").as_uri()):
+        with opened(browser, address) as page:
+            page.emulate_media(media="print")
+            page.set_viewport_size({"width": 703, "height": 1000})  # A4 less its margins
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            assert page.locator("thead button:visible").count() == 0
+            said = "[...document.querySelectorAll('thead th')].map("
+            said += "th => getComputedStyle(th, '::before').content)"
+            assert '"records + tests"' in page.evaluate(said)
+            heights = "[...document.querySelectorAll('.plot svg')].map("
+            heights += "one => one.getBoundingClientRect().height)"
+            assert max(page.evaluate(heights)) < 900
+            assert page.evaluate("document.documentElement.scrollWidth") <= 703
 
 
 def test_a_live_page_announces_stages_alone(browser, tmp_path):

@@ -357,7 +357,7 @@ def test_noisy_statistics_of_other_features_are_told(one_silo, tmp_path):
 
 
 def test_a_whole_number_beyond_all_others_is_told():
-    with pytest.raises(SilodpError, match="'age' holds 1 infinite or too large numbers"):
+    with pytest.raises(SilodpError, match="'age' holds 1 infinite or too large number "):
         numbers("north", "age", pd.Series([1, HUGE, 3], dtype=object))
 
 

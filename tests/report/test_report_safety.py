@@ -13,6 +13,7 @@ from report_runs import EVIL, made_up, write_federation, write_runs
 from silodp.report import report_page
 from silodp.report.html import Html, joined, tag, text
 from silodp.report.page import asset
+from silodp.report.tables import Cell, table
 
 
 def test_names_of_others_stay_text(tmp_path):
@@ -138,3 +139,18 @@ def test_names_that_begin_alike_stay_apart(tmp_path):
     assert all(
         any("…" in word and word.endswith(name[-5:]) for word in page.words) for name in names
     )
+
+
+def test_numbers_of_a_cell_stay_whole():
+    cell = Cell("0.1 ± 0.2 (5 % < x)", 0.1)
+    whole = table("T", ["a"], [[cell]])
+    assert ' class="number spread"' in whole
+    assert ">0.1 ±&nbsp;0.2 (5&nbsp;%&nbsp;&lt;&nbsp;x)</td>" in whole
+
+
+def test_options_are_not_broken_after_their_dashes():
+    assert tag("p", "Give --lam <1> --not-a-page.", "a--b") == (
+        '<p>Give <span class="whole">--lam</span> &lt;1&gt; '
+        '<span class="whole">--not-a-page</span>.a--b</p>'
+    )
+    assert tag("title", "--lam") == "<title>--lam</title>"

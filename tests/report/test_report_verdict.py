@@ -9,6 +9,7 @@ from report_runs import made_up, with_no_skill, write_runs
 
 import silodp
 from silodp.report.verdict import listed, verdict
+from silodp.results.result import summary
 
 NAMED = {"options": {"data": "x", "method": "ebmtl", "epsilon": 3.0}}
 
@@ -49,7 +50,72 @@ def test_a_loss_to_fedavg_is_the_headline():
     said = verdict(own, [made_up("local", metric="accuracy", scale=2.0), other])
     assert said.headline.startswith("FedAvg does better than EB-MTL (clear): its test accuracy is")
     assert "5.2 points higher (better) than that of EB-MTL" in said.headline
-    assert said.headline.endswith("it is the best of 3 methods.")
+    assert "; it is the best of 3 methods. FedAvg clearly beats always answering" in said.headline
+
+
+def few(result, per_silo=2):
+    """The result with so many test records in each silo, and one in the last."""
+    silos = [silo | {"test_records": per_silo} for silo in result.per_silo[:-1]]
+    return replace(result, per_silo=[*silos, result.per_silo[-1] | {"test_records": 1}])
+
+
+def jittered(result, size=0.2):
+    """The result with seeds that vary by as much: means stay about the same."""
+    random = np.random.default_rng(1)
+    values = [v * (1 + size * random.normal()) for v in result.test["per_seed"]]
+    return replace(result, test=summary(np.array(values)))
+
+
+def test_a_loss_that_may_be_chance_has_no_winner():
+    own = with_no_skill(made_up("mrmtl"), 2.0)
+    said = verdict(own, [jittered(with_no_skill(made_up("fedavg", scale=0.9), 2.2))]).headline
+    assert said.startswith("No method is clearly best of 2: test error")
+    assert " may be chance. FedAvg clearly beats the constant prediction (" in said
+
+
+def test_a_lead_that_may_be_chance_is_not_called_the_best():
+    own = with_no_skill(made_up("mrmtl"), 2.0)
+    others = [jittered(made_up("fedavg", scale=1.05)), made_up("local", scale=1.5)]
+    said = verdict(own, others).headline
+    assert said.startswith("MR-MTL is not clearly the best of 3 methods: its test error of")
+    assert "than that of FedAvg (may be chance), and 33 % lower (better) than" in said
+    assert "local training (clear)." in said
+
+
+def test_differences_of_rounding_are_none():
+    own, alone = made_up("mrmtl"), made_up("local", scale=1 - 1e-8)
+    assert verdict(own, [alone]).headline.startswith("No method is better than MR-MTL: ")
+    other = made_up("fedavg", scale=1 + 1e-8)
+    assert "the same as that of FedAvg" in verdict(own, [other]).headline
+
+
+def test_no_silo_is_clearly_left_behind_by_a_few_records(tmp_path):
+    """Seeds share test records: what looks clear over seeds is not where these are few."""
+    alone, own = made_up("local"), with_no_skill(made_up("mrmtl", scale=1.2), 0.5)
+    many = verdict(few(own, 30), [few(alone, 30)]).left_behind
+    assert "Clearly worse with MR-MTL than alone: hospital 0, hospital 1" in many[0]
+    assert verdict(few(own, 9), [few(alone, 9)]).left_behind == [
+        "Worse with MR-MTL than alone, which may be chance: "
+        + ", ".join(silo["silo"] for silo in own.per_silo)
+        + ".",
+        "Worse with MR-MTL than the constant prediction, which may be chance: "
+        + ", ".join(silo["silo"] for silo in own.per_silo)
+        + ".",
+    ]
+    page = page_of(write_runs(tmp_path, few(alone, 9), few(own, 9))).text
+    assert "their test records are too few for any of it to be clear" in page
+    assert "% (clear)" not in page, "the table of silos"
+
+
+def test_of_equal_methods_none_is_the_best():
+    own = with_no_skill(made_up("mrmtl"), 0.98)
+    said = verdict(own, [made_up("local")]).headline
+    assert "with MR-MTL, than which none of 2 methods is better, and" in said
+
+
+def test_equal_silos_neither_gain_nor_lose(tmp_path):
+    page = page_of(write_runs(tmp_path, made_up("local"), made_up("mrmtl"))).text
+    assert "Against local training, no silo gains or loses." in page
 
 
 def test_accuracy_shows_the_recall_that_it_hides():
@@ -64,10 +130,6 @@ def test_accuracy_shows_the_recall_that_it_hides():
 
 
 def test_eleven_test_records_may_be_chance():
-    def few(result):
-        silos = [silo | {"test_records": 2} for silo in result.per_silo[:-1]]
-        return replace(result, per_silo=[*silos, result.per_silo[-1] | {"test_records": 1}])
-
     own, alone = few(with_no_skill(made_up("mrmtl"), 2.0)), few(made_up("local", scale=2.0))
     said = verdict(own, [alone])
     assert "may be chance, with 11 test records" in said.headline
@@ -87,13 +149,14 @@ def test_a_difference_of_zero_is_no_gain():
 def test_silos_left_behind_are_named():
     own, alone = with_no_skill(made_up("mrmtl"), 2.0), made_up("local", scale=1.2)
     behind = own.per_silo[3] | {"per_seed": [10 * v for v in own.per_silo[3]["per_seed"]]}
-    enough = own.per_silo[4] | {"test_records": 30}
+    behind, enough = (silo | {"test_records": 30} for silo in (behind, own.per_silo[4]))
     own = replace(own, per_silo=[*own.per_silo[:3], behind, enough, *own.per_silo[5:]])
     entry = own.metrics[0]
     worse = entry["per_silo"][4] | {"mean": 0.5, "interval": [0.4, 0.6], "no_skill": 0.3}
     chance = entry["per_silo"][5] | {"mean": 0.35, "interval": [0.2, 0.6], "no_skill": 0.3}
-    few = entry["per_silo"][2] | {"mean": 0.5, "interval": [0.4, 0.6], "no_skill": 0.3}
-    entry = entry | {"per_silo": [*entry["per_silo"][:2], few, entry["per_silo"][3], worse, chance]}
+    too_few = entry["per_silo"][2] | {"mean": 0.5, "interval": [0.4, 0.6], "no_skill": 0.3}
+    silos = [*entry["per_silo"][:2], too_few, entry["per_silo"][3], worse, chance]
+    entry = entry | {"per_silo": silos}
     own = replace(own, metrics=[entry])
     assert verdict(own, [alone]).left_behind == [
         "Clearly worse with MR-MTL than alone: hospital 3.",

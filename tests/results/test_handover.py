@@ -693,8 +693,8 @@ def test_a_silo_is_named_beside_the_run(home, cli, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert done.stdout == cli("predict", handed(home, "north"), new).stdout
     for more, words in (
-        ((), "say whose model: --silo 'north' or 'south'"),
-        (("--silo", "noth"), "silo 'noth' has no model here: --silo 'north' or 'south'"),
+        ((), "say whose model, by --silo 'north' or 'south'"),
+        (("--silo", "noth"), "no model of a silo 'noth' (--silo): did you mean 'north'?"),
     ):
         refused = cli("predict", run, new, *more)
         assert refused.exit_code == 2

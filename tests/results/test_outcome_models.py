@@ -202,7 +202,7 @@ def test_options_say_it_too(tmp_path):
             "falls",
             "count",
             'exposure_column = "day"',
-            "exposure_column names the column 'day', which is not there: use 'days'",
+            "exposure_column names the column 'day', which is not there: did you mean 'days'",
         ),
         ("pain", "ordinal", "", "have an order, which has to be declared"),
         ("stay", "count", 'event_column = "status"', "choose the task hazard"),
@@ -216,10 +216,15 @@ def test_declarations_that_do_not_fit_are_refused(tmp_path, target, task, declar
 @pytest.mark.parametrize(
     ("target", "column", "value", "words"),
     [
-        ("falls", "falls", -1, "holds the label -1, but a count task here takes whole numbers"),
-        ("falls", "falls", 1.5, "holds the label 1.5"),
-        ("falls", "days", 0, "column 'days' holds the exposure 0: give exposures above 0"),
-        ("stay", "stay", -2, "holds the label -2|times from 0"),
+        (
+            "falls",
+            "falls",
+            -1,
+            "'falls' holds -1, but a count task takes whole numbers from 0 to 1,000,000",
+        ),
+        ("falls", "falls", 1.5, "'falls' holds 1.5, but a count"),
+        ("falls", "days", 0, "column 'days' holds 0, but exposures are above 0: mend the values"),
+        ("stay", "stay", -2, "'stay' holds -2, but a hazard task takes times from 0"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(tmp_path, target, column, value, words):

@@ -37,6 +37,14 @@ def test_tables(tmp_path, target, options):
     check_equal(silodp.load_model(handed(tmp_path, "south")), frame)
 
 
+def test_a_model_is_a_line_and_a_card(tmp_path):
+    trained(patients(), tmp_path, rounds=1)
+    model = silodp.load_model(handed(tmp_path, "south"))
+    assert repr(model).startswith("PersonalModel(silo 'south': linear, regression; columns ")
+    assert "\n" not in repr(model)
+    assert model._repr_markdown_().startswith("# Model of south")
+
+
 @pytest.mark.parametrize("statistics", [0.0, 0.3])
 def test_images(statistics):
     result = silodp.run(

@@ -24,7 +24,7 @@ def test_a_result_is_a_line_and_a_table():
     line = repr(result)
     assert "\n" not in line
     assert len(line) < 300
-    for word in ("mrmtl", "made up", "test mse", "2 silos, 5 seeds", "epsilon 1 to 3"):
+    for word in ("mrmtl", "made up", "test MSE", "2 silos, 5 seeds", "epsilon 1 to 3"):
         assert word in line
     frame = result.to_frame()
     assert frame.index.tolist() == ["north", "south"]

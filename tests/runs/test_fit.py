@@ -7,6 +7,7 @@ from handovers import AGE, DECLARED, RUN, TARGETS, WARD, loaded_from_memory, pat
 
 import silodp
 from silodp.base.errors import SilodpError
+from silodp.base.progress import Reporter
 
 IGNORED = [name for name in TARGETS if name != "score"]
 
@@ -78,15 +79,15 @@ def test_what_is_given_twice_or_not_there_is_said(result, frame):
     ):
         with pytest.raises(SilodpError, match=words):
             of_table(frame, **given)
-    with pytest.raises(SilodpError, match=r"silo names the column 'ste'.*use 'site'"):
+    with pytest.raises(SilodpError, match=r"silo names the column 'ste'.*did you mean 'site'"):
         silodp.fit(frame, silo="ste", target="score", **RUN)
     with pytest.raises(SilodpError, match="is a list: give a DataFrame"):
         silodp.fit([1], silo="site", target="score", **RUN)
-    with pytest.raises(SilodpError, match=r"'bound' is unknown: use 'bounds'"):
+    with pytest.raises(SilodpError, match=r"'bound' is unknown: did you mean 'bounds'"):
         silodp.Federation.from_frame(frame, silo="site", target="score", bound={})
     with pytest.raises(SilodpError, match="No privacy budget"):
         of_table(frame, epsilon=None)
-    with pytest.raises(SilodpError, match="'souht' is unknown: use 'south'"):
+    with pytest.raises(SilodpError, match="'souht' is unknown: did you mean 'south'"):
         result.model("souht")
     with pytest.raises(SilodpError, match="'east' is unknown"):
         result.predict(frame.assign(site="east"))
@@ -110,3 +111,19 @@ def test_columns_without_a_name_are_refused(frame):
     with pytest.raises(SilodpError, match=r"The frame: the column name 'dose' is used more"):
         silodp.Federation.from_frame(unnamed, silo="site", target="score")
     assert {AGE, WARD} <= set(frame.columns)
+
+
+def test_the_metric_shown_last_is_that_of_the_result():
+    """Silos of different sizes: weighted by their test records, as in the result."""
+
+    class Last(Reporter):
+        metric = None
+
+        def trained(self, done, total, metric):
+            self.metric = metric
+
+    last = Last()
+    result = silodp.run(
+        data="synthetic", silos=4, method="fedavg", epsilon=3, rounds=2, reporter=last
+    )
+    assert last.metric == pytest.approx(result.mean)

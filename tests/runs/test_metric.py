@@ -14,6 +14,7 @@ import silodp
 from silodp import Federation, Records, SilodpError
 from silodp.data.federation import ExpectedCounts
 from silodp.figures import style
+from silodp.models.model import MOST_SCORED
 from silodp.pictures import pictures
 from silodp.report.write import write_report
 from silodp.results.result import read_result
@@ -149,6 +150,16 @@ def test_noise_is_known_for_means_alone(federation):
     noisy = silodp.run(federation=federation, metric="mae", metric_bound=2.0, **private)
     assert noisy.metric == "mae"
     assert math.isfinite(noisy.mean)
+
+
+def test_a_sum_that_could_start_over_is_no_noisy_metric(federation):
+    """32 bits hold the scores of so many records: of more, one could turn a sum around."""
+    first, *others = federation.silos
+    large = replace(first, expected=ExpectedCounts(train=32, test=8, max_count=MOST_SCORED + 1))
+    federation = replace(federation, silos=(large, *others))
+    silodp.plan(federation=federation, **SHORT, epsilon=4)
+    with pytest.raises(SilodpError, match="over which a noisy metric can be summed"):
+        silodp.plan(federation=federation, **SHORT, epsilon=4, metric_share=0.3)
 
 
 def test_a_noisy_metric_is_bounded_where_it_was_asked(federation):

@@ -139,6 +139,27 @@ def test_who_waits_is_said_by_the_rules_alone(lacks):
     assert (table.records["north"].x[absent[:, 0], 0] == 50).all()  # the middle, for the time being
 
 
+def test_what_the_run_set_apart_is_asked_with_what_missing_values_count_as(tmp_path):
+    visits().to_csv(tmp_path / "v.csv", index=False)
+    (tmp_path / "s.toml").write_text(
+        '[bounds]\nage = [0, 100]\nbmi = [10, 60]\n[missing]\nage = "noisy mean"\n'
+        "[target]\nrange = [0, 30]\n"
+    )
+    result = silodp.run(
+        **{"data": str(tmp_path / "v.csv"), "silo_column": "site", "target": "days"},
+        **{"schema": tmp_path / "s.toml", "epsilon": 3, "statistics_share": 0.2, "lr": 0.5},
+        **{**QUICK, "rounds": 3, "metric": "mae", "keep_models": True, "out": tmp_path / "run"},
+    )
+    (tmp_path / "p.toml").write_text("[default]\nepsilon = 3\ndelta = 1e-4\n")
+    asked = silodp.question(
+        *(tmp_path / "run", None, tmp_path / "ledgers"),
+        **{"silo": "north", "policies": tmp_path / "p.toml", "at_most": 20, "metric": "mae"},
+    )
+    own = next(silo for silo in result.per_silo if silo["silo"] == "north")
+    # Results have errors as parts of the target's range, 30.
+    assert np.mean(asked._scores.values) == pytest.approx(30 * own["mean"], rel=1e-3)
+
+
 def test_a_card_keeps_the_rule(tmp_path):
     result = silodp.run(
         **{"federation": federation(), "epsilon": 3, "statistics_share": 0.2},

@@ -144,7 +144,7 @@ def test_the_table_says_that_silos_differ(result):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("silo-1 = 1", "silo 'silo-1' is unknown: use 'silo-01' or 'silo-02'"),
+        ("silo-1 = 1", "silo 'silo-1' is unknown: did you mean 'silo-01'"),
         ("silo-01 = -1", "is -1: give a number of at least 0"),
         ("silo-01 = -inf", "is -inf: give a number"),
         ("silo-01 = nan", "is nan: give a number"),

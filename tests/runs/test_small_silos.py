@@ -95,3 +95,6 @@ def test_policies_and_choices(table, tmp_path):
         SilodpError, match=r"'one': its record count is not public.*--exclude-silos"
     ):
         run(table, min_records=2, weights="uniform", **given)
+    # Also where nobody was: that tells that it has as many.
+    with pytest.raises(SilodpError, match="'one': its record count is not public"):
+        run(table, min_records=1, weights="uniform", **given)

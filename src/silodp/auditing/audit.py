@@ -28,7 +28,7 @@ from silodp.auditing.many_canaries import Bound, bounds_of, guess_canaries
 from silodp.auditing.scores import in_units_of_noise, statistics
 from silodp.auditing.trials import run_trials
 from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.base.notebook_progress import usual_reporter
 from silodp.base.progress import Reporter
 from silodp.config.options import RunRequest
@@ -36,6 +36,7 @@ from silodp.config.run_arguments import RunArguments
 from silodp.data.federation import Federation, Records
 from silodp.engines.devices import prepare_jax
 from silodp.engines.job import Job, Setting
+from silodp.methods import get_method
 from silodp.models.model import Model
 from silodp.models.subjects import blocks_of
 from silodp.privacy.mechanisms.randomness import new_secret
@@ -360,9 +361,7 @@ def _with_few(prepared: Prepared, silo: str | None, others: int) -> tuple[Prepar
     federation = prepared.federations[0]
     names = federation.names
     if silo is not None and silo not in names:
-        raise SilodpError(
-            f"--silo is {silo!r}, but no silo is called so: use {one_of(silo, names)}."
-        )
+        raise SilodpError(f"--silo is {silo!r}, but no silo is called so: {meant(silo, names)}")
     place = int(np.argmin(federation.public_counts)) if silo is None else names.index(silo)
     company = [number for number in range(len(names)) if number != place][:others]
     kept = sorted([place, *company])
@@ -405,6 +404,11 @@ def _check(
         ("--engine debug", one.engine == "debug", "it is far too slow for thousands of runs"),
         ("--seeds", one.seeds > 1, "--trials says how many runs there are"),
         ("--statistics-share", one.statistics_share, "only training is attacked"),
+        (
+            f"--method {one.method}",
+            get_method(one.method).in_messages,
+            "it has no training passes to attack, and its sums are exact (docs/fewround.md)",
+        ),
     ):
         if given:
             raise SilodpError(f"{flag}: {why}: leave it out of an audit.")

@@ -5,7 +5,6 @@ error is one sentence: where the fault is, what it is, and what to do about it.
 """
 
 import dataclasses
-import difflib
 import json
 import math
 import re
@@ -15,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 
 _Declared = TypeVar("_Declared")
 
@@ -97,15 +96,6 @@ def check_keys(where: str, given: Iterable[Any], known: Collection[str], kind: s
     for name in given:
         if name not in known:
             raise SilodpError(f"{where}: the {kind} {name!r} is unknown: {meant(name, known)}")
-
-
-def meant(name: object, known: Collection[str]) -> str:
-    """The known names most like this one, as the end of an error."""
-    close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    some = ", ".join(map(repr, list(known)[:5]))
-    return f"known are {some}{' and others' if len(known) > 5 else ''}."
 
 
 def declared(

@@ -17,12 +17,18 @@ _PLAIN_NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 def shown(name: str, longest: int | None = _LONGEST) -> str:
-    """The name with control characters escaped (a terminal would obey them), cut if too long."""
+    """The name with control characters escaped (a terminal would obey them), cut if too long.
+
+    It is cut in the middle: names that begin alike often end differently.
+    """
     name = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in name
     )
-    return name if longest is None or len(name) <= longest else f"{name[: longest - 1]}…"
+    if longest is None or len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[: longest - 1 - half].rstrip()}…{name[len(name) - half :].lstrip()}"
 
 
 def in_picture(name: str, longest: int = _LONGEST) -> str:

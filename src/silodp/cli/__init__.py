@@ -11,10 +11,12 @@ import typer
 
 from silodp.base import signals as interrupts
 from silodp.base.version import own_version
+from silodp.cli import accept as accept_commands
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
 from silodp.cli import data as data_commands
 from silodp.cli import doctor as doctor_commands
+from silodp.cli import exchange as exchange_commands
 from silodp.cli import export as export_commands
 from silodp.cli import federation as federation_commands
 from silodp.cli import figure as figure_commands
@@ -40,6 +42,7 @@ app.add_typer(data_commands.app, name="data")
 app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(federation_commands.app, name="federation")
 app.add_typer(site_commands.app, name="site")
+app.add_typer(exchange_commands.app, name="exchange")
 app.command("run")(run_commands.run)
 app.command("sweep")(sweep_commands.sweep)
 app.command("tune")(tune_commands.tune)
@@ -47,6 +50,7 @@ app.command("plan")(plan_commands.plan)
 app.command("report")(report_commands.report)
 app.command("serve")(report_commands.serve)
 app.command("predict")(predict_commands.predict)
+app.command("accept")(accept_commands.accept)
 app.command("export")(export_commands.export)
 app.command("advise")(advise_commands.advise)
 app.command("audit")(audit_commands.audit)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedCo
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.cli import completion
 from silodp.cli.options import AsJson, DataDir
 from silodp.cli.terminal import answers, notes, print_json, safe
@@ -98,7 +98,7 @@ def get(
     from silodp.data.registry import SOURCES
 
     if name not in SOURCES:
-        raise SilodpError(f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}.")
+        raise SilodpError(f"Data set {name!r} is unknown: {meant(name, SOURCES, most=20)}")
     source = SOURCES[name]
     console = answers(soft_wrap=True)
     if not source.files:

@@ -16,6 +16,7 @@ from silodp.base.errors import SilodpError
 from silodp.base.text import as_file_name, shown, silo_names
 from silodp.cli import completion
 from silodp.cli.options import AsJson, Overwrite, takes_checked_options, takes_data_options
+from silodp.cli.problems_table import show_problems
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import DATA_SETS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from silodp.config.data_options import DataOptions
     from silodp.data.federation import Federation, Records
-    from silodp.data.problems import Problems
     from silodp.data.source import DataSource, InPaper
 
 NameOrPath = Annotated[
@@ -78,14 +78,18 @@ def check(
         loaded = check_all(request, Reporter(), problems)
     said = loaded.said if loaded is not None else ()
     if len(problems):
-        _show_problems(problems, said, as_json)
-        if not as_json and _may_have_schema(name_or_path, given):
-            if _wants_schema():
-                _write_schema(name_or_path, given, Path("schema.toml"), False)
-            else:
-                notes(soft_wrap=True).print(
-                    "--write-schema schema.toml proposes a schema, which has rules for most of it."
-                )
+        if as_json:
+            print_json({"problems": problems.rows(), "read": list(said)})
+        else:
+            show_problems(problems, said)
+            if _may_have_schema(name_or_path, given):
+                if _wants_schema():
+                    _write_schema(name_or_path, given, Path("schema.toml"), False)
+                else:
+                    notes(soft_wrap=True).print(
+                        "--write-schema schema.toml proposes a schema, which has rules for most "
+                        "of it."
+                    )
         raise typer.Exit(2)
     assert loaded is not None
     if as_json:
@@ -98,29 +102,6 @@ def check(
         answers().print(
             "So no ledger takes a run on it (--ledger); a run without one is an experiment."
         )
-
-
-def _show_problems(problems: "Problems", said: tuple[str, ...], as_json: bool) -> None:
-    rows = problems.rows()
-    if as_json:
-        print_json({"problems": rows, "read": list(said)})
-        return
-    if len(rows) == 1 and not rows[0]["silo"] and not rows[0]["column"]:
-        raise problems.faults[0]  # no table for one sentence
-    for sentence in said:
-        answers(soft_wrap=True).print(f"Read: {safe(sentence)}")
-    table = Table("silo", "column", "problem", "rows", "remedy", show_lines=True)
-    for row in rows:
-        count = "" if row["rows"] is None else str(row["rows"])
-        cells = (row["silo"], row["column"], row["what"], count, row["remedy"])
-        table.add_row(*(safe(cell) for cell in cells))
-    answers().print(table)
-    silos = {row["silo"] for row in rows} - {""}
-    of = f" in {len(silos)} silo{'s' * (len(silos) != 1)}" if silos else ""
-    answers(soft_wrap=True).print(
-        f"{len(rows)} problem{'s' * (len(rows) != 1)}{of}. The table shows values of records: it "
-        "is for those who may see them."
-    )
 
 
 def _may_have_schema(name_or_path: str, given: dict[str, Any]) -> bool:

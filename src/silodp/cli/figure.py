@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from silodp.base.errors import DataMissingError, SilodpError, one_of
+from silodp.base.errors import DataMissingError, SilodpError, meant, one_of
 from silodp.cli import completion
 from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import LiveProgress, SweepProgress
@@ -89,7 +89,7 @@ def figure(
         return
     if name not in (*figures, "all"):
         raise SilodpError(
-            f"Figure {name!r} is unknown: give {one_of(name, (*figures, 'list', 'all'))}."
+            f"Figure {name!r} is unknown: {meant(name, (*figures, 'list', 'all'), most=20)}"
         )
     if scale not in SCALES:
         raise SilodpError(f"--scale is {scale!r}: choose {one_of(scale, SCALES)}.")

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from silodp.base import signals as interrupts
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.cli import terminal
 from silodp.cli.options import GENERAL
 from silodp.cli.terminal import safe
@@ -227,7 +227,7 @@ def _sentence(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, typer.TyperException):  # an error in the command line
         place = getattr(getattr(error, "ctx", None), "command_path", "silodp")
-        words = error.format_message()
+        words = _typed_wrong(error) or error.format_message()
         return f"{words}{'' if words.endswith(('.', '?')) else '.'} See {place} --help."
     if isinstance(error, typer.Abort):
         return "There is nobody to answer a question: give what is asked for as options, and --yes."
@@ -235,6 +235,26 @@ def _sentence(error: Exception) -> str | None:
         return "There is not enough memory: ask for less at once (--seeds, --batch-size, --silos)."
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"The disk is full ({error.filename or error.strerror}): free some space and go on."
+    return None
+
+
+_NUMBERS = {
+    "float_parsing": "a number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+"""What a value should have been, by the kinds of error of the library that reads values."""
+
+
+def _typed_wrong(error: Any) -> str | None:
+    """Silodp's own words for misspelled options, and for values that are no numbers."""
+    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
+        known = [flag for one in error.ctx.command.params for flag in one.opts]
+        return f"There is no option {error.option_name}: {meant(error.option_name, known)}"
+    details = getattr(error.__cause__, "errors", list)()
+    if isinstance(error, typer.BadParameter) and details and details[0]["type"] in _NUMBERS:
+        flag = error.param.opts[0] if error.param is not None else "The value"
+        return f"{flag} is {details[0]['input']!r}: give {_NUMBERS[details[0]['type']]}"
     return None
 
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.base.files import write_file
 from silodp.base.text import in_cell
 from silodp.cli.options import AsJson
@@ -61,13 +61,13 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
         )
         table.add_column("time", no_wrap=True)
         table.add_column("what")
-        table.add_column("run", overflow="fold")
+        table.add_column("run", no_wrap=True, overflow="fold")  # `ledger close` takes it whole
         table.add_column("takes", justify="right")
         table.add_column("spent", justify="right")
         table.add_column("reserved", justify="right")
         for entry, row in zip(ledger.entries, history["entries"], strict=True):
             table.add_row(
-                safe(entry.time[:19].replace("T", " ")),
+                safe(entry.time[:16].replace("T", " ")),
                 safe(in_words(entry)),
                 safe(entry.run),
                 _share(row["share"]),
@@ -80,7 +80,8 @@ def show(directory: Directory, silo: OneSilo = None, as_json: AsJson = False) ->
                 f"Shares are of the lifetime allowance. All that was charged costs epsilon "
                 f"{history['spent_epsilon']:.4g}, however runs were chosen."
             )
-        console.print(f"Head: {ledger.head} (entry {len(ledger.entries)})\n")
+        # On a line of its own: a hash that is cut or wrapped cannot be copied and compared.
+        console.print(f"Head, after entry {len(ledger.entries)}:\n{ledger.head}\n", soft_wrap=True)
 
 
 @app.command("verify")
@@ -103,16 +104,19 @@ def verify(
     if as_json:
         print_json({"silos": silos})
     else:
-        table = Table("silo", "chain", "entries", "head")
-        table.columns[3].overflow = "fold"  # a hash that is cut short cannot be compared
+        table = Table("silo", "chain", "entries")
         for verdict in silos:
             table.add_row(
                 safe(verdict["silo"] or verdict["file"]),
                 "intact" if verdict["intact"] else "[bold red]NOT INTACT[/]",
                 str(verdict["entries"] or ""),
-                verdict["head"] or "",
             )
         answers().print(table)
+        heads = [v for v in silos if v["head"]]
+        if heads:
+            answers().print("Heads, one line each:")
+        for verdict in heads:  # a hash that is wrapped or cut short cannot be copied and compared
+            answers(soft_wrap=True).print(f"{verdict['head']}  {safe(verdict['silo'])}")
     if wrong:
         more = f" ({len(wrong) - 1} more ledgers are not intact either.)" if wrong[1:] else ""
         raise SilodpError(wrong[0] + more)
@@ -181,13 +185,14 @@ def remaining(directory: Directory, silo: OneSilo = None, as_json: AsJson = Fals
     for row in silos:
         table.add_row(
             safe(row["silo"]),
-            _share(row["spent_share"]),
+            # The filter's shares mean nothing where a run has the lifetime alone: a note says so.
+            "all" if row["given_to"] is not None else _share(row["spent_share"]),
             _share(row["reserved_share"]),
             _share(row["given_back_share"]),
             _share(row["left_share"]),
             _number(row["spent_epsilon"]),
             _lifetime(row),
-            _again(row["same_again"]),
+            "" if row["given_to"] is not None else _again(row["same_again"]),
         )
     console = answers()
     console.print(table)
@@ -359,11 +364,10 @@ def allow(
 def _paths(directory: Path, silo: str | None) -> list[Path]:
     if silo is None:
         return ledger_paths(directory)
-    ledger_paths(directory)  # refuses a folder that is missing or unreadable
+    paths = ledger_paths(directory)
     if not exists(directory, silo):
-        raise SilodpError(
-            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
-        )
+        silos = sorted(str(_verdict(path, None, None)["silo"]) for path in paths)
+        raise SilodpError(f"Silo {silo!r} has no ledger in {directory}: {meant(silo, silos)}")
     return [ledger_path(directory, silo)]
 
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.table import Table
 
 from silodp.base.errors import SilodpError
@@ -27,18 +28,16 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"methods": rows, "warm_starts": warm_starts(entries), "broken": broken})
         return
-    table = Table("method", "what it does", "asks of each silo", show_lines=True)
-    table.add_column("options", no_wrap=True)  # an option that is cut short is of no use
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    table.add_column("what it does, what it asks of each silo, and its options")
     for row in rows:
-        aliases = f" ({', '.join(row['aliases'])})" if row["aliases"] else ""
-        table.add_row(
-            safe(row["name"] + aliases),
-            safe(row["summary"]),
-            safe(row["cost"]),
-            "\n".join(map(safe, _shortened(row["options"]))),
-        )
+        about = [safe(row["summary"]), f"[dim]{safe(row['cost'])}[/]"]
+        if options := _shortened(row["options"]):  # words, which are wrapped and never cut
+            about.append(f"[dim]{safe('  '.join(options))}[/]")
+        table.add_row("\n".join(map(safe, [row["name"], *row["aliases"]])), "\n".join(about))
     for name, error in broken.items():
-        table.add_row(safe(name), f"[red]{safe(error)}[/]", "", "")
+        table.add_row(safe(name), f"[red]{safe(error)}[/]")
     answers().print(table)
     answers(soft_wrap=True).print(
         f"Warm starts (IFCA first): {safe(', '.join(warm_starts(entries)))}"

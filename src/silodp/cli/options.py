@@ -23,7 +23,7 @@ AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print the answer as JSON, and nothing else there.",
+        help="Print JSON, and nothing else there.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -39,6 +39,7 @@ SaveModels = Annotated[
     bool,
     typer.Option("--save-models", help="Write the silos' models to --out.", rich_help_panel=OUTPUT),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Say yes without being asked, for scripts.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder with data files, searched first.")
 ]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,13 @@ import typer
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.cli.options import AsJson, Overwrite
+from silodp.cli.problems_table import show_problems
 from silodp.cli.terminal import notes, print_json, safe
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from silodp.data.tables.files import FileForm
     from silodp.results.model_export.personal_model import PersonalModel, Predictions, Score
 
 ModelFolder = Annotated[
@@ -26,6 +29,13 @@ ModelFolder = Annotated[
 SiloOfModel = Annotated[
     str | None, typer.Option("--silo", help="Whose model, if MODEL is the folder of a run.")
 ]
+SchemaOfTable = Annotated[
+    Path | None,
+    typer.Option(
+        help='Schema whose section "file" says how the table is written; else it is found.'
+    ),
+]
+SheetOfTable = Annotated[str | None, typer.Option(help="Sheet of a workbook that holds the table.")]
 
 
 def predict(
@@ -34,18 +44,14 @@ def predict(
         Path, typer.Argument(metavar="TABLE", help="New records: CSV, Excel, Parquet, ...")
     ],
     silo: SiloOfModel = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="Schema whose [file] says how the table is written; else it is found."),
-    ] = None,
-    sheet: Annotated[
-        str | None, typer.Option(help="Sheet of a workbook that holds the table.")
-    ] = None,
+    schema: SchemaOfTable = None,
+    sheet: SheetOfTable = None,
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write; else standard output.")
     ] = None,
     append: Annotated[
-        bool, typer.Option(help="Write the table's own columns as well, and every row of it.")
+        bool,
+        typer.Option("--append", help="Write the table's own columns as well, and every row."),
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -54,8 +60,8 @@ def predict(
 
     If the table has the target column, also says how good the predictions are.
     """
-    from silodp.data.tables.files import FileForm, Reading, read_table
-    from silodp.data.tables.schema import Schema, read_schema
+    from silodp.data.problems import Problems
+    from silodp.data.tables.files import read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
     if out is not None:
@@ -63,17 +69,19 @@ def predict(
     if append and as_json:
         raise SilodpError("--append writes CSV: leave out --json.")
     loaded = load_model(model, silo=silo)
-    declared, reading = Schema() if schema is None else read_schema(schema), Reading()
-    form = FileForm(declared.dialect, sheet or declared.sheet)
-    frame = read_table(table, loaded.text_columns, fewest=1, form=form, reading=reading)
-    for sentence in reading.said:
-        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    form = form_of(schema, sheet)
+    frame = read_new(table, form, loaded.text_columns)
+    problems = Problems()
     try:
         predictions = loaded.predict(frame)
         score = loaded.score(frame, predictions)
     except SilodpError as error:
-        raise SilodpError(f"{table}: {error}") from None
-    stored = read_table(table, frame.columns, fewest=1) if append else None
+        problems.add(error)
+        if len(problems) == 1 or as_json:
+            raise SilodpError(f"{table}: {error}") from None
+        show_problems(problems)
+        raise typer.Exit(2) from None
+    stored = read_table(table, frame.columns, fewest=1, form=form) if append else None
     content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)
@@ -84,6 +92,26 @@ def predict(
         print_json(_as_json(loaded, predictions, score, unused))
         return
     _say(loaded, predictions, score, unused, out)
+
+
+def form_of(schema: Path | None, sheet: str | None) -> "FileForm":
+    """How a table of new records is written, as far as it is declared."""
+    from silodp.data.tables.files import FileForm
+    from silodp.data.tables.schema import Schema, read_schema
+
+    declared = Schema() if schema is None else read_schema(schema)
+    return FileForm(declared.dialect, sheet or declared.sheet)
+
+
+def read_new(table: Path, form: "FileForm", as_text: Collection[str]) -> "pd.DataFrame":
+    """A table of new records, and prints what was found of how it is written."""
+    from silodp.data.tables.files import Reading, read_table
+
+    reading = Reading()
+    frame = read_table(table, as_text, fewest=1, form=form, reading=reading)
+    for sentence in reading.said:
+        notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
+    return frame
 
 
 def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:
@@ -174,6 +202,8 @@ def _say(
     out: Path | None,
 ) -> None:
     """Prints what a person wants to know beside the predictions."""
+    from silodp.models.metrics import get_metric
+
     console, target = notes(soft_wrap=True), model.about.preparation.target.name
     written = "" if out is None else f" written to {safe(str(out))}"
     console.print(
@@ -196,4 +226,5 @@ def _say(
     if score is not None:
         of = "" if score.records == len(predictions.values) else f" of {len(predictions.values)}"
         own = "" if score.error is None else f": about {score.error:.4g} off, in the target's units"
-        console.print(f"{score.metric} {score.value:.6g} on {score.records}{of} records{own}")
+        metric = get_metric(score.metric).short
+        console.print(f"{metric} {score.value:.6g} on {score.records}{of} records{own}")

@@ -48,7 +48,7 @@ def run(
         bool,
         typer.Option(
             "--baselines",
-            help="Also train local and FedAvg into --out: a report says who gained.",
+            help="Also train local and FedAvg, to compare.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -158,7 +158,7 @@ def print_results(results: "list[Result]") -> None:
 def _print_measured(result: "Result") -> None:
     """Prints all metrics of a run beside no skill, and who may see them."""
     from silodp.models.metrics import get_metric
-    from silodp.report.measured_part import interval_text
+    from silodp.report.measured_part import interval_of, release_words
     from silodp.report.verdict import no_skill_name
 
     if not result.metrics:
@@ -169,14 +169,18 @@ def _print_measured(result: "Result") -> None:
         table.add_row(
             metric.short,
             metric.plus_minus(test["mean"], test["std"]) if test["mean"] is not None else "none",
-            interval_text(test["interval"], metric.name) if test["mean"] is not None else "",
+            interval_of(entry),
             metric.text(none["mean"]) if none is not None and none["mean"] is not None else "",
             entry["release"],
         )
     answers().print(table)
+    console = answers(soft_wrap=True)
     if any(entry["release"] == "exact" for entry in result.metrics):
         words = "Exact metrics, the prediction without features among them, stay with the records."
-        answers(soft_wrap=True).print(words)
+        console.print(words)
+    for entry in result.metrics:
+        metric = get_metric(entry["metric"])
+        console.print(f"{metric.short} is {safe(release_words(entry, metric))}.")
 
 
 def _print_verdict(result: "Result", others: "list[Result]") -> None:

@@ -10,12 +10,14 @@ from rich.table import Table
 
 from silodp.base.errors import SilodpError
 from silodp.cli import ledger as ledger_commands
-from silodp.cli.options import AsJson
+from silodp.cli.options import AsJson, Yes
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from silodp.sites.findings import Finding, Looked
     from silodp.sites.site_data import DataAtSite
     from silodp.sites.sources import Claim
@@ -26,71 +28,86 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's folder.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Consent without being asked, for scripts.")]
+
+
+SiteData = Annotated[
+    Path | None,
+    typer.Option("--data", help="The site's table: a CSV (or other text) or Parquet file."),
+]
+Url = Annotated[str | None, typer.Option(help="Or the SQLAlchemy URL of a database.")]
+UrlEnv = Annotated[
+    str | None, typer.Option(help="Environment variable that holds the URL, so no file does.")
+]
+Query = Annotated[str | None, typer.Option(help="The SQL query that gives the table.")]
+Epsilon = Annotated[float | None, typer.Option(help="The site's budget for one job.")]
+Delta = Annotated[float | None, typer.Option(help="Chance with which the bound may fail.")]
+LifetimeEpsilon = Annotated[
+    float | None, typer.Option(help="Epsilon for all jobs together; else that of one.")
+]
+LifetimeDelta = Annotated[
+    float | None, typer.Option(help="Delta for all jobs together; else that of one.")
+]
+OneRelation = Annotated[Relation, typer.Option(help="Neighbours: add-remove or replace-one.")]
+SubjectColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that says whom a record is about: protects people, not single records."
+    ),
+]
+PublicRecords = Annotated[
+    int | None,
+    typer.Option(
+        "--records", help="A public stand-in for the number of records, which is then secret."
+    ),
+]
+HideNoise = Annotated[
+    bool, typer.Option("--hide-noise", help="Do not disclose how strong the site's noise is.")
+]
+TestFraction = Annotated[float, typer.Option(help="Share of each silo's records kept for testing.")]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column with a lasting name of each record, which decides its side of the split."
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        help="The site's own name for these records: all federations on them share a ledger."
+    ),
+]
+Ledgers = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        help="Folder of the site's ledgers; else $SILODP_LEDGERS or ~/.local/share/silodp.",
+    ),
+]
+SiteOut = Annotated[
+    Path | None, typer.Option("--out", help="Folder to make; else named after the site.")
+]
 
 
 @app.command("init")
 def init(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The zip from the coordinator.")],
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder to make; else named after the site.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The site's table: a CSV (or other text) or Parquet file.")
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="Or the SQLAlchemy URL of a database.")] = None,
-    url_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the URL, so no file does.")
-    ] = None,
-    query: Annotated[str | None, typer.Option(help="The SQL query that gives the table.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The site's budget for one job.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Chance with which the bound may fail.")
-    ] = None,
-    lifetime_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon for all jobs together; else that of one.")
-    ] = None,
-    lifetime_delta: Annotated[
-        float | None, typer.Option(help="Delta for all jobs together; else that of one.")
-    ] = None,
-    relation: Annotated[
-        Relation, typer.Option(help="Neighbours: add-remove or replace-one.")
-    ] = "add-remove",
-    subject_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says whom a record is about: protects people, not single records."
-        ),
-    ] = None,
-    records: Annotated[
-        int | None,
-        typer.Option(help="A public stand-in for the number of records, which is then secret."),
-    ] = None,
-    hide_noise: Annotated[
-        bool,
-        typer.Option("--hide-noise", help="Do not disclose how strong the site's noise is."),
-    ] = False,
-    test_fraction: Annotated[
-        float, typer.Option(help="Share of each silo's records kept for testing.")
-    ] = 0.2,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with a lasting name of each record, which decides its side of the split."
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            help="The site's own name for these records: all federations on them share a ledger."
-        ),
-    ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the site's ledgers; else $SILODP_LEDGERS or ~/.local/share/silodp."
-        ),
-    ] = None,
+    folder: SiteOut = None,
+    data: SiteData = None,
+    url: Url = None,
+    url_env: UrlEnv = None,
+    query: Query = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    lifetime_epsilon: LifetimeEpsilon = None,
+    lifetime_delta: LifetimeDelta = None,
+    relation: OneRelation = "add-remove",
+    subject_column: SubjectColumn = None,
+    records: PublicRecords = None,
+    hide_noise: HideNoise = False,
+    test_fraction: TestFraction = 0.2,
+    id_column: IdColumn = None,
+    source: Source = None,
+    ledger: Ledgers = None,
     yes: Yes = False,
 ) -> None:
     """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
@@ -98,64 +115,91 @@ def init(
     Nothing is sent. Options that are missing are asked for. Shows what was spent on these records
     before, in any federation.
     """
+    from silodp.sites.site_setup import set_up
+
+    own = make_site_folder(
+        lambda **own: set_up(kit, folder, **own),
+        kit.stem,
+        {"path": data, "url": url, "url_env": url_env, "query": query},
+        {
+            "epsilon": epsilon,
+            "delta": delta,
+            "lifetime_epsilon": lifetime_epsilon,
+            "lifetime_delta": lifetime_delta,
+            "relation": relation,
+            "subject": subject_column,
+            "records": records,
+        },
+        {
+            "tell_noise": not hide_noise,
+            "test_fraction": test_fraction,
+            "id_column": id_column,
+        },
+        source,
+        ledger,
+        yes,
+    )
+    if own is not None and ask_consent(own, None, yes):
+        _say_next(own)
+
+
+def make_site_folder(
+    set_up: "Callable[..., Path]",
+    site: str,
+    records_at: dict[str, Any],
+    budget: dict[str, Any],
+    settings: dict[str, Any],
+    source: str | None,
+    ledger: Path | None,
+    yes: bool,
+) -> Path | None:
+    """Asks for what is missing, and makes a site's folder; None if the user declined its source.
+
+    Args:
+      set_up: makes the folder; given data, policy, claim and the settings.
+      site: a name for errors, before the site's own is known.
+      records_at: the options that say where the records are.
+      budget: the options that make up the policy.
+      settings: further options of `set_up`.
+      source: the site's own name for its records.
+      ledger: the folder of its ledgers.
+      yes: whether nothing is asked.
+    """
     from silodp.privacy.policy import Policy
     from silodp.sites.site_data import data_at_site, found_dialect
-    from silodp.sites.site_setup import set_up
     from silodp.sites.sources import ledgers_dir
 
-    source_options = {"path": data, "url": url, "url_env": url_env, "query": query}
-    source_options = {
-        name: str(value) for name, value in source_options.items() if value is not None
-    }
-    if not source_options:
-        source_options["path"] = _prompt(
+    records_at = {name: str(value) for name, value in records_at.items() if value is not None}
+    if not records_at:
+        records_at["path"] = _prompt(
             "--data", "The site's table, a CSV (or other text) or Parquet file", str, yes
         )
-    if "path" in source_options:
-        source_options["path"] = str(Path(source_options["path"]).expanduser().absolute())
-    where = "silodp site init"
-    budget: dict[str, Any] = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "lifetime_epsilon": lifetime_epsilon,
-        "lifetime_delta": lifetime_delta,
-        "relation": relation,
-        "subject": subject_column,
-        "records": records,
-    }
+    if "path" in records_at:
+        records_at["path"] = str(Path(records_at["path"]).expanduser().absolute())
     for name, words in (("epsilon", "The site's budget, epsilon"), ("delta", "delta")):
         if budget[name] is None:
             budget[name] = _prompt(f"--{name}", words, float, yes)
-    if records is not None:
+    if budget["records"] is not None:
         budget["public"] = [kind for kind in PUBLIC if kind != RECORD_COUNT]
     policy = Policy(**{name: value for name, value in budget.items() if value is not None})
-    if "path" in source_options and (form := found_dialect(Path(source_options["path"]))):
+    if "path" in records_at and (form := found_dialect(Path(records_at["path"]))):
         answers(soft_wrap=True).print(f"The table is read as {safe(form.words)}: see site.toml.")
-        source_options |= form.as_toml()
-    records_at = data_at_site(where, Path.cwd(), source_options)
+        records_at |= form.as_toml()
+    data = data_at_site("The site's data", Path.cwd(), records_at)
     ledgers = ledgers_dir() if ledger is None else ledger.expanduser().absolute()
-    claim = _claim(kit.stem, source, records_at, ledgers, yes)
+    claim = _claim(site, source, data, ledgers, yes)
     if claim is None:
         answers(soft_wrap=True).print(
             "Nothing was made: give these records a name of their own with --source, or the name "
             "that they have."
         )
-        return
-    own = set_up(
-        kit,
-        folder,
-        records_at,
-        policy,
-        tell_noise=not hide_noise,
-        test_fraction=test_fraction,
-        id_column=id_column,
-        claim=claim,
-    )
+        return None
+    own = set_up(data=data, policy=policy, claim=claim, **settings)
     answers(soft_wrap=True).print(
         f"{safe(str(own))} is made. If what follows is refused, correct its site.toml, then: "
         f"silodp site consent {safe(str(own))}"
     )
-    _ask(own, None, yes)
+    return own
 
 
 def _claim(
@@ -255,10 +299,22 @@ def consent(
 
     This is the time to look: after consent, no record is refused any more.
     """
-    _ask(folder, proposal, yes)
+    if ask_consent(folder, proposal, yes):
+        _say_next(folder)
 
 
-def _ask(folder: Path, path: Path | None, yes: bool) -> None:
+def _say_next(folder: Path) -> None:
+    """Prints what comes after consent: the site's process, or a file to send."""
+    from silodp.sites.exchange.site_folder import is_sites
+
+    then = f"silodp site start {safe(str(folder))}"
+    if is_sites(folder):
+        then = f"silodp exchange answer {safe(str(folder))} INVITATION, and send what it writes"
+    answers(soft_wrap=True).print(f"Next: {then}")
+
+
+def ask_consent(folder: Path, path: Path | None, yes: bool) -> bool:
+    """Shows findings and plan, asks for consent, and records it; returns whether it was given."""
     from silodp.base.values import plain
     from silodp.cli.plan import print_plan
     from silodp.runs.planning import describe_plans
@@ -319,11 +375,12 @@ def _ask(folder: Path, path: Path | None, yes: bool) -> None:
         )
     if not yes and not typer.confirm("Take part with this plan?"):
         console.print("No consent was given: the site will refuse this proposal.")
-        return
+        return False
     if claim is not None:
         claim.make()
     consent(folder, proposal)
-    console.print(f"Consent is written down. Next: silodp site start {safe(str(folder))}")
+    console.print("Consent is written down.")
+    return True
 
 
 def _print_findings(inspection: "Looked", findings: "list[Finding]") -> None:
@@ -383,15 +440,16 @@ def status(
         print_json(site_status(folder))
         return
     if not watch:
-        answers(soft_wrap=True).print(_status_table(site_status(folder)))
+        answers(soft_wrap=True).print(status_table(site_status(folder)))
         return
-    with Live(_status_table(site_status(folder)), console=answers(True)) as live:
+    with Live(status_table(site_status(folder)), console=answers(True)) as live:
         while True:
             time.sleep(0.5)
-            live.update(_status_table(site_status(folder)))
+            live.update(status_table(site_status(folder)))
 
 
-def _status_table(standing: dict[str, Any]) -> Table:
+def status_table(standing: dict[str, Any]) -> Table:
+    """A site's jobs, and what is spent of its lifetime."""
     running = (
         "connected"
         if standing["connected"]
@@ -399,6 +457,8 @@ def _status_table(standing: dict[str, Any]) -> Table:
         if standing["running"]
         else "not running"
     )
+    if standing.get("by_file"):
+        running = "answers by file"
     title = f"{safe(standing['site'])}: {running}; spent {standing['spent']:.4g} of epsilon "
     title += f"{standing['lifetime']:g} ({_shares(standing)})"
     again = standing["same_again"]

@@ -61,7 +61,18 @@ MODEL_NAMES = (
 )
 DATA_SETS = ("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "synthetic")
 METHOD_NAMES = (
-    *("ebmtl", "local", "fedavg", "finetune", "mrmtl", "meanpull", "ditto", "mocha", "ifca"),
+    *(
+        "ebmtl",
+        "fewround",
+        "local",
+        "fedavg",
+        "finetune",
+        "mrmtl",
+        "meanpull",
+        "ditto",
+        "mocha",
+        "ifca",
+    ),
     "hypcluster",
 )
 WARM_STARTS = tuple(

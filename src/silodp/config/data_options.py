@@ -111,7 +111,7 @@ class DataRequest:
     )
     silo_column: str | None = option(
         None,
-        "Column of a table that names a record's silo.",
+        "Column that names a record's silo.",
         group="Data",
         basic=True,
         tags={"records"},
@@ -125,7 +125,7 @@ class DataRequest:
     )
     schema: Path | None = option(
         None,
-        "TOML file: a table's levels, bounds and target, or images' classes.",
+        "TOML file: what columns may hold; classes.",
         group="Data",
         basic=True,
         tags={"records", "named_file"},

@@ -31,6 +31,7 @@ Tag = Literal[
     "checked",  # used by `data check`, besides the options of data
     "records",  # it decides which records a silo has, and for what
     "of_method",  # only some methods use it
+    "of_training",  # methods of few messages do not use it
     "of_selections",  # only methods with private selections use it
     "swept",  # it may differ between the runs of one compiled program
     "tuned",  # a hyperparameter: settings that differ in such options alone are compared

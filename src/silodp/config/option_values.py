@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import DATA_SETS
 from silodp.config.options import OPTIONS
 
@@ -12,7 +12,7 @@ def option_name(written: str, where: str) -> str:
     """The option's name, which may be written with - or _; `where` names the file in errors."""
     name = written.replace("-", "_")
     if name not in OPTIONS:
-        raise SilodpError(f"{where}: option {written!r} is unknown: use {one_of(name, OPTIONS)}.")
+        raise SilodpError(f"{where}: option {written!r} is unknown: {meant(name, OPTIONS)}")
     return name
 
 

@@ -40,13 +40,13 @@ class RunRequest(DataRequest):
 
     data: str = option(
         "synthetic",
-        "Data set's name (silodp data list), or a path.",
+        "Path, or data set's name.",
         group="Data",
         basic=True,
     )
     method: str = option(
         "ebmtl",
-        "How silos learn together (silodp methods).",
+        "How silos learn (silodp methods).",
         group="Method",
         basic=True,
         tags={"agreed"},
@@ -54,14 +54,14 @@ class RunRequest(DataRequest):
     )
     model: str | None = option(
         None,
-        "svm (two classes), convnet or convnet5 (images); else the task's own.",
+        "svm, convnet, convnet5; else the task's own.",
         group="Method",
         basic=True,
         tags={"agreed", "advised"},
     )
     lam: float = option(
         1.0,
-        "lambda: how strongly silos are pulled together.",
+        "lambda: how hard silos are pulled.",
         group="Method",
         basic=True,
         tags={"agreed", "of_method", "swept", "tuned"},
@@ -165,14 +165,23 @@ class RunRequest(DataRequest):
         "records",
         "Weights of silos when merging: by records, or uniform.",
         group="Method",
-        tags={"agreed", "advised"},
+        tags={"agreed", "advised", "of_training"},
+    )
+    messages: int | None = option(
+        None,
+        "Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several "
+        "classes 1).",
+        group="Method",
+        tags={"agreed", "agreed_if_given", "of_method", "tuned"},
+        least=1,
+        most=5,
     )
     rounds: int | None = option(
         None,
         "Rounds of communication.",
         group="Training",
         basic=True,
-        tags={"agreed", "tuned"},
+        tags={"agreed", "tuned", "of_training"},
         least=1,
     )
     batch_size: int | None = option(
@@ -180,7 +189,7 @@ class RunRequest(DataRequest):
         "Expected records in a step.",
         group="Training",
         basic=True,
-        tags={"agreed", "tuned", "checked"},
+        tags={"agreed", "tuned", "checked", "of_training"},
         least=1,
     )
     clip: float | None = option(
@@ -188,7 +197,7 @@ class RunRequest(DataRequest):
         "Largest norm of a record's gradient.",
         group="Training",
         basic=True,
-        tags={"agreed", "advised", "tuned"},
+        tags={"agreed", "advised", "tuned", "of_training"},
         above=0,
         least=1e-12,  # less is lost in single precision
         single_precision=True,
@@ -198,13 +207,13 @@ class RunRequest(DataRequest):
         "Learning rate of local training.",
         group="Training",
         basic=True,
-        tags={"agreed", "swept", "tuned"},
+        tags={"agreed", "swept", "tuned", "of_training"},
         above=0,
         single_precision=True,
     )
     seeds: int = option(
         1,
-        "Runs, each with its own split of the data and noise.",
+        "Runs: each has a split of its own.",
         group="Training",
         basic=True,
         tags={"outside", "single", "checked"},
@@ -221,20 +230,20 @@ class RunRequest(DataRequest):
         1,
         "Local epochs in a round.",
         group="Training",
-        tags={"agreed", "tuned"},
+        tags={"agreed", "tuned", "of_training"},
         least=1,
     )
     optimiser: Optimiser = option(
         "sgd",
         f"Optimiser of local training: {listed(Optimiser)}.",
         group="Training",
-        tags={"agreed", "tuned"},
+        tags={"agreed", "tuned", "of_training"},
     )
     small_silos: SmallSilos | None = option(
         None,
         "Silos with fewer records than a batch: refuse, or train on the full-batch.",
         group="Training",
-        tags={"agreed", "checked"},
+        tags={"agreed", "checked", "of_training"},
     )
     evaluate_every: int | None = option(
         None,
@@ -247,10 +256,11 @@ class RunRequest(DataRequest):
         "simulation",
         "simulation, or debug: slow, names the silo and stage that failed.",
         group="Training",
+        tags={"of_training"},
     )
     epsilon: float | None = option(
         None,
-        "Most that a silo may spend in the run; inf for no privacy.",
+        "Most that a silo may spend; inf: no privacy.",
         group="Privacy",
         basic=True,
         tags={"site_own", "policy", "advised", "swept"},
@@ -267,14 +277,14 @@ class RunRequest(DataRequest):
     )
     policies: Path | None = option(
         None,
-        "Silos' own policies, file or folder; the stricter of both holds.",
+        "Silos' own policies; the stricter limit holds.",
         group="Privacy",
         basic=True,
         tags={"site_own", "advised", "swept", "named_file", "sent_file"},
     )
     ledger: Path | None = option(
         None,
-        "Folder of the silos' ledgers: charges and limits runs.",
+        "Ledgers' folder: charges and limits runs.",
         group="Privacy",
         basic=True,
         tags={"site_own", "advised", "single"},
@@ -327,6 +337,7 @@ class RunRequest(DataRequest):
         "poisson",
         "poisson (proven), or shuffle as in the authors' code (not proven).",
         group="Privacy",
+        tags={"of_training"},
     )
     accountant: Accountant = option(
         "best",

@@ -67,11 +67,11 @@ class _Arguments(TypedDict, total=False):
     task: TaskName | None
     """Task of a table: regression, binary, multiclass, count, ordinal, hazard."""
     silo_column: str | None
-    """Column of a table that names a record's silo."""
+    """Column that names a record's silo."""
     target: str | None
     """Column of a table to predict."""
     schema: Path | str | None
-    """TOML file: a table's levels, bounds and target, or images' classes."""
+    """TOML file: what columns may hold; classes."""
     sheet: str | None
     """Sheet of a workbook that holds the table (or in a schema)."""
     ignore: str | Sequence[str] | None
@@ -99,11 +99,11 @@ class _Arguments(TypedDict, total=False):
     channels: str | None
     """Channels of images in a folder: colour (the default) or grey."""
     data: str
-    """Data set's name (silodp data list), or a path."""
+    """Path, or data set's name."""
     method: str
-    """How silos learn together (silodp methods)."""
+    """How silos learn (silodp methods)."""
     model: str | None
-    """svm (two classes), convnet or convnet5 (images); else the task's own."""
+    """svm, convnet, convnet5; else the task's own."""
     silo_lam: Path | str | Mapping[str, float] | None
     """TOML file with a lambda of its own for each silo that it names."""
     clusters: int
@@ -125,6 +125,9 @@ class _Arguments(TypedDict, total=False):
     clip as in the authors' code."""
     weights: Weights
     """Weights of silos when merging: by records, or uniform."""
+    messages: int | None
+    """Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several classes
+    1)."""
     rounds: int | None
     """Rounds of communication."""
     batch_size: int | None
@@ -132,7 +135,7 @@ class _Arguments(TypedDict, total=False):
     clip: float | None
     """Largest norm of a record's gradient."""
     seeds: int
-    """Runs, each with its own split of the data and noise."""
+    """Runs: each has a split of its own."""
     first_seed: int
     """The first seed."""
     epochs: int
@@ -148,7 +151,7 @@ class _Arguments(TypedDict, total=False):
     delta: float | None
     """Chance with which that bound may fail."""
     ledger: Path | str | None
-    """Folder of the silos' ledgers: charges and limits runs."""
+    """Ledgers' folder: charges and limits runs."""
     relation: Relation
     """Neighbours differ by one record more, or by one exchanged: replace-one."""
     lifetime_epsilon: float | None
@@ -203,7 +206,7 @@ class RunArguments(_Arguments, total=False):
     """Arguments of `silodp.run`; options that are left out fit the data set."""
 
     lam: float
-    """lambda: how strongly silos are pulled together."""
+    """lambda: how hard silos are pulled."""
     finetune_fraction: float
     """Part of the rounds that finetune federates."""
     server_lr: float | None
@@ -211,16 +214,16 @@ class RunArguments(_Arguments, total=False):
     lr: float | None
     """Learning rate of local training."""
     epsilon: float | None
-    """Most that a silo may spend in the run; inf for no privacy."""
+    """Most that a silo may spend; inf: no privacy."""
     policies: Path | str | None
-    """Silos' own policies, file or folder; the stricter of both holds."""
+    """Silos' own policies; the stricter limit holds."""
 
 
 class SweepArguments(_Arguments, total=False):
     """Arguments of `silodp.sweep`, where some options take lists of values."""
 
     lam: float | Sequence[float]
-    """lambda: how strongly silos are pulled together."""
+    """lambda: how hard silos are pulled."""
     finetune_fraction: float | Sequence[float]
     """Part of the rounds that finetune federates."""
     server_lr: float | Sequence[float] | None
@@ -228,6 +231,6 @@ class SweepArguments(_Arguments, total=False):
     lr: float | Sequence[float] | None
     """Learning rate of local training."""
     epsilon: float | Sequence[float] | None
-    """Most that a silo may spend in the run; inf for no privacy."""
+    """Most that a silo may spend; inf: no privacy."""
     policies: Path | str | Sequence[Path | str] | None
-    """Silos' own policies, file or folder; the stricter of both holds."""
+    """Silos' own policies; the stricter limit holds."""

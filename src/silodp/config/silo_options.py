@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from silodp.base.documents import read_toml
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.declared import LARGEST
 
 
@@ -19,8 +19,7 @@ def lambda_of_each(
     values = dict(given) if isinstance(given, Mapping) else _read(given)
     for silo, value in values.items():
         if silo not in silos:
-            known = one_of(str(silo), silos)
-            raise SilodpError(f"--silo-lam: silo {silo!r} is unknown: use {known}.")
+            raise SilodpError(f"--silo-lam: silo {silo!r} is unknown: {meant(silo, silos)}")
         number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
             value, bool
         )

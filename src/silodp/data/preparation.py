@@ -97,6 +97,16 @@ class Preparation:
 
         return replace(self, encoder=Encoder(tuple(map(filled, self.encoder.columns))))
 
+    def filled(self, records: Records) -> Records:
+        """The records, whose missing values now count as the means that this was `filled_with`."""
+        if records.absent is None:
+            return records
+        waits, x = self.encoder.waits, records.x.copy()
+        means = np.zeros((1, len(waits)))
+        means[0, waits] = [c.missing for c in self.encoder.columns if c.noisy_mean]
+        x[records.absent] = np.broadcast_to(self.scaled(means), x.shape)[records.absent]
+        return replace(records, x=x, absent=None)
+
     def scaled(self, x: np.ndarray) -> np.ndarray:
         """Encoded features with their numbers scaled; the 0 and 1 of categories stay."""
         if self.scaling.kind == "none":

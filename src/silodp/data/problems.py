@@ -5,7 +5,7 @@ column, so that one reading finds everything; `Problems.check` then raises the f
 many there are. `silodp data check` shows them all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,17 +35,19 @@ class Fault(SilodpError):
         column: str = "",
         rows: int | None = None,
     ):
-        super().__init__(f"{place} {what}: {remedy}.".lstrip())
+        remedy = remedy.rstrip(".")
+        end = "" if remedy.endswith("?") else "."
+        super().__init__(f"{place} {what}: {remedy}{end}".lstrip())
         self.what, self.remedy = what, remedy
         self.silo, self.column, self.rows = silo, column, rows
 
 
 class ManyFaults(SilodpError):
-    """Several faults, told by the first."""
+    """Several faults, told by the first; `shown` says what shows the others."""
 
-    def __init__(self, faults: list[SilodpError]):
+    def __init__(self, faults: list[SilodpError], shown: str = _SHOWN):
         more = len(faults) - 1
-        also = f" {more} more problem{'s' * (more > 1)}: {_SHOWN}." if more else ""
+        also = f" {more} more problem{'s' * (more > 1)}: {shown}." if more else ""
         super().__init__(f"{faults[0]}{also}")
         self.faults = faults
 
@@ -77,10 +79,10 @@ class Problems:
         except SilodpError as error:
             self.add(error)
 
-    def check(self) -> None:
-        """Raises what was found, if anything was."""
+    def check(self, shown: str = _SHOWN) -> None:
+        """Raises what was found, if anything was; `shown` says what shows all of several."""
         if self._found:
-            raise _as_one(self.faults)
+            raise as_one(self.faults, shown)
 
     def rows(self) -> list[dict[str, Any]]:
         """The faults as a table: silo, column, what, rows, remedy."""
@@ -123,5 +125,6 @@ def _in_parts(error: SilodpError) -> dict[str, Any]:
     return {"silo": "", "column": "", "what": what or remedy, "rows": None, "remedy": remedy}
 
 
-def _as_one(faults: list[SilodpError]) -> SilodpError:
-    return faults[0] if len(faults) == 1 else ManyFaults(faults)
+def as_one(faults: Sequence[SilodpError], shown: str = _SHOWN) -> SilodpError:
+    """The error that tells of all of them; `Problems` takes them apart again."""
+    return faults[0] if len(faults) == 1 else ManyFaults([*faults], shown)

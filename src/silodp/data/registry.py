@@ -6,7 +6,7 @@ path.
 
 from pathlib import Path
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, alike, meant
 from silodp.data import coins
 from silodp.data.files import DataFile, find_file
 from silodp.data.images import folders as image_folders
@@ -82,11 +82,20 @@ def resolve(
             return image_folders.source(path, options)
         return tables.source(path, options, problems)
     if is_table(path) or len(path.parts) > 1:
-        raise SilodpError(f"{path} does not exist: check the path of the table or folder.")
+        beside = alike(path.name, _tables_in(path.parent))
+        remedy = meant(path.name, beside) if beside else "check the path of the table or folder."
+        raise SilodpError(f"{path} does not exist: {remedy}")
+    known = (*SOURCES, *_tables_in(path.parent))
     raise SilodpError(
-        f"Data set {name!r} is unknown: use {one_of(name, SOURCES)}, or the path of a table "
-        "or folder."
+        f"There is no data set, table or folder {name!r}: {meant(name, known, most=len(SOURCES))}"
     )
+
+
+def _tables_in(folder: Path) -> list[str]:
+    try:
+        return [one.name for one in folder.iterdir() if is_table(one)]
+    except OSError:  # no folder, or none that may be read
+        return []
 
 
 def _holds_images(path: Path) -> bool:

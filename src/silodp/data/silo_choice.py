@@ -7,9 +7,10 @@ tells nothing that is secret; where a silo's policy keeps its count to itself, i
 from collections.abc import Mapping
 from dataclasses import replace
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.data_options import DataOptions
 from silodp.data.federation import Federation, Silo
+from silodp.data.problems import Fault, as_one
 
 
 def chosen_silos(counts: Mapping[str, int], options: DataOptions) -> tuple[str, ...]:
@@ -20,12 +21,14 @@ def chosen_silos(counts: Mapping[str, int], options: DataOptions) -> tuple[str, 
       options: the data options; `only_silos`, `exclude_silos` and `min_records` matter here.
     """
     only, excluded = options.only_silos or (), options.exclude_silos or ()
-    for option, names in (("only_silos", only), ("exclude_silos", excluded)):
-        for name in names:
-            if name not in counts:
-                raise SilodpError(
-                    f"{option}: silo {name!r} is unknown: use {one_of(name, counts)}."
-                )
+    unknown = [
+        Fault(f"{option}: silo {name!r}", "is unknown", meant(name, counts).rstrip("."), silo=name)
+        for option, names in (("only_silos", only), ("exclude_silos", excluded))
+        for name in names
+        if name not in counts
+    ]
+    if unknown:
+        raise as_one(unknown)
     if both := [name for name in only if name in excluded]:
         raise SilodpError(
             f"Silo {both[0]!r} is in both only_silos and exclude_silos: name it in one of them."

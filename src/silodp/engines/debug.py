@@ -4,7 +4,7 @@ It runs the same functions as the simulation on the same random words, without p
 so it is also a check on both.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -56,16 +56,16 @@ def run_debug(
     seed: int,
     federation: Federation,
     setting: Setting,
-    evaluate_every: int,
+    rounds: Sequence[int],
     session: RunSession,
     report: Callable[[int, np.ndarray], None],
 ) -> tuple[Any, dict[str, Any]]:
-    """One run; calls report(round, metric of each silo) after every so many rounds.
+    """One run; calls report(round, metric of each silo) after each of these rounds.
 
     Returns the personal models, as a pytree with a leading axis of silos, and what was learned.
     """
     with jax.disable_jit():
-        return _run(job, seed, federation, setting, evaluate_every, session, report)
+        return _run(job, seed, federation, setting, rounds, session, report)
 
 
 def _run(
@@ -73,7 +73,7 @@ def _run(
     seed: int,
     federation: Federation,
     setting: Setting,
-    evaluate_every: int,
+    rounds: Sequence[int],
     session: RunSession,
     report: Callable[[int, np.ndarray], None],
 ):
@@ -97,7 +97,7 @@ def _run(
         with _stage("(server)", number, "merging"):
             joined = jax.tree.map(lambda *parts: jnp.stack(parts), *messages)
             server = method.merge(server, joined, jnp.asarray(job.weights, jnp.float32))
-        if (number + 1) % evaluate_every == 0 or number + 1 == job.rounds:
+        if number + 1 in rounds:
             broadcast = method.broadcast(server)
             metrics = [
                 _metric(job, number, silo, own.personal(state, broadcast))

@@ -17,6 +17,7 @@ from silodp.engines import checkpoint
 from silodp.engines.checkpoint import Checkpoint, CheckpointFolder
 from silodp.engines.debug import run_debug
 from silodp.engines.job import Job, Setting
+from silodp.engines.messages import run_messages
 from silodp.engines.programs import Programs
 from silodp.engines.simulation import Simulation
 from silodp.privacy.session import RunSession
@@ -140,10 +141,10 @@ def execute(
         )
     programs = programs or Programs()
     rounds = evaluated_rounds(job.rounds, evaluate_every)
-    if engine == "debug":
+    if engine == "debug" or job.method.in_messages:
         start = time.perf_counter()
         reporter.stage("training")
-        metrics, models, learned = _debug(
+        metrics, models, learned = _one_by_one(
             job, seeds, federations, settings, rounds, session, reporter, shown
         )
         seconds = {"train": time.perf_counter() - start}
@@ -166,9 +167,9 @@ def execute(
         simulation = Simulation(job, seeds[part.seeds], federations[part.seeds], chosen, programs)
         seconds["compile"] += time.perf_counter() - start
         start = time.perf_counter()
-        has_metric = job.metric.where_known(federations[part.seeds])
+        weights = _weights_of_silos(job, federations[part.seeds])
         state = _train(
-            *(simulation, has_metric, number, len(parts), rounds, at, histories),
+            *(simulation, weights, number, len(parts), rounds, at, histories),
             *(place, session, reporter, shown),
         )
         metrics[:, part.seeds, part.settings] = histories[number]
@@ -237,7 +238,7 @@ def fingerprint(
 
 def _train(
     simulation: Simulation,
-    has_metric: np.ndarray,
+    weights: np.ndarray,
     number: int,
     parts: int,
     rounds: list[int],
@@ -281,7 +282,7 @@ def _train(
                 done = stop
                 if done == evaluation:
                     evaluations.append(metric)
-                    latest = _mean_of_known(metric, has_metric)
+                    latest = _shown_mean(metric, weights)
                 shown.report(reporter, number * rounds[-1] + done, total, latest)
                 if interrupts.requested():
                     raise KeyboardInterrupt
@@ -295,13 +296,23 @@ def _train(
     return state
 
 
-def _mean_of_known(metric: np.ndarray, has_metric: np.ndarray) -> float:
-    """The mean to be shown of [seeds, settings, silos], over silos that have it [seeds, silos]."""
-    values = metric[np.broadcast_to(has_metric[:, None], metric.shape)]
-    return float(values.mean()) if values.size else math.nan
+def _weights_of_silos(job: Job, federations: Sequence[Federation]) -> np.ndarray:
+    """[seeds, silos]: test records, as in the result; 0 in silos that do not have the metric."""
+    counts = np.stack([one.public_test_counts for one in federations])
+    return counts * job.metric.where_known(federations)
 
 
-def _debug(
+def _shown_mean(metric: np.ndarray, weights: np.ndarray) -> float:
+    """The mean to be shown of [seeds, settings, silos], with weights [seeds, silos]."""
+    some = weights.sum(axis=1) > 0
+    if not some.any():
+        return math.nan
+    metric, weights = metric[some], weights[some][:, None]
+    sums = (np.where(weights > 0, metric, 0.0) * weights).sum(axis=2)
+    return float((sums / weights.sum(axis=2)).mean())
+
+
+def _one_by_one(
     job: Job,
     seeds: Sequence[int],
     federations: Sequence[Federation],
@@ -311,23 +322,25 @@ def _debug(
     reporter: Reporter,
     shown: Shown,
 ) -> tuple[np.ndarray, list[Any], list[dict[str, Any]]]:
-    """Metrics [evaluations, seeds, settings, silos], and of each setting models and learned."""
+    """Runs that are not compiled together, one after the other.
+
+    Metrics [evaluations, seeds, settings, silos], and of each setting models and learned.
+    """
     shape = (len(rounds), len(seeds), len(settings), len(federations[0].silos))
     metrics = np.full(shape, np.nan)
     kept: list[list[Any]] = [[] for _ in settings]
-    has_metric = job.metric.where_known(federations)
+    weights = _weights_of_silos(job, federations)
     runs = [(s, r) for s in range(len(seeds)) for r in range(len(settings))]
     for number, (s, r) in enumerate(runs):
 
         def report(done: int, metric: np.ndarray, s=s, r=r, number=number) -> None:
             metrics[rounds.index(done), s, r] = metric
             so_far, total = number * job.rounds + done, len(runs) * job.rounds
-            latest = _mean_of_known(metric[None, None], has_metric[s : s + 1])
+            latest = _shown_mean(metric[None, None], weights[s : s + 1])
             shown.report(reporter, so_far, total, latest)
 
-        kept[r].append(
-            run_debug(job, seeds[s], federations[s], settings[r], rounds[0], session, report)
-        )
+        train = run_messages if job.method.in_messages else run_debug
+        kept[r].append(train(job, seeds[s], federations[s], settings[r], rounds, session, report))
     stacked = [jax.tree.map(lambda *each: np.stack(each), *of_seeds) for of_seeds in kept]
     return metrics, [models for models, _ in stacked], [learned for _, learned in stacked]
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any
 
-from silodp.base.documents import check_keys, meant, toml_of
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.documents import check_keys, toml_of
+from silodp.base.errors import SilodpError, meant, one_of
 from silodp.config.options import OPTIONS
 
 SCALES = ("paper", "hour", "quick")

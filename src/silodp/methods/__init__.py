@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import METHOD_GROUP
 from silodp.methods.base import Method
 from silodp.methods.ditto import ditto
 from silodp.methods.ebmtl import Choices, ebmtl
 from silodp.methods.entry import MethodEntry, merging
 from silodp.methods.fedavg import fedavg
+from silodp.methods.fewround import fewround
 from silodp.methods.finetune import finetune
 from silodp.methods.ifca import ifca
 from silodp.methods.local import local
@@ -31,6 +32,16 @@ METHODS: dict[str, MethodEntry] = {
         pulls=False,
         in_clusters=False,
         in_trials=False,
+    ),
+    "fewround": MethodEntry(
+        "personal linear models in one to five messages of a silo, with nothing to tune",
+        "1 message a round, no training pass",
+        lambda rounds, messages: fewround(rounds),
+        fixed=("messages",),
+        pulls=False,
+        in_clusters=False,
+        in_trials=False,
+        in_messages=True,
     ),
     "local": MethodEntry(
         "each silo trains its own model; nothing is sent",
@@ -134,7 +145,7 @@ def _found(request: str, name: str) -> MethodEntry:
     if name in found:
         return load(found[name])
     known = warm_starts() if "+" in request else [*METHODS, *ALIASES, *found, *warm_starts()]
-    raise SilodpError(f"Method {request!r} is unknown: use {one_of(request, known)}.")
+    raise SilodpError(f"Method {request!r} is unknown: {meant(request, known, most=20)}")
 
 
 def is_ours(name: str) -> bool:

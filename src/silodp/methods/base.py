@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
-from silodp.privacy.mechanisms.queries import Queries, Schedule
+from silodp.privacy.mechanisms.queries import Schedule
 from silodp.privacy.mechanisms.shapes import Params, WholeNumber
 
 # What a method keeps and sends: pytrees of arrays, of whichever shapes it likes.
@@ -20,6 +20,8 @@ Server = PyTree
 Silo = PyTree
 Message = PyTree
 Broadcast = PyTree
+# `Queries`, or `MessageQueries` of a method of messages.
+Asked = Any
 
 # Pytrees of arrays whose leading axis is of silos, or of clusters; the other axes are any. What
 # comes from silos may be NumPy's.
@@ -88,7 +90,7 @@ class Method(NamedTuple):
     schedule: Callable[[int], Schedule]
     init: Callable[[Start], tuple[Server, Silo]]
     broadcast: Callable[[Server], Broadcast]
-    local: Callable[[Silo, Broadcast, Queries], tuple[Silo, Message]]
+    local: Callable[[Silo, Broadcast, Asked], tuple[Silo, Message]]
     merge: Callable[[Server, OfSilos, Float[Array, " silos"]], Server]
     personal: Callable[[Silo, Broadcast], Params]
     learned: Callable[[Server], dict[str, Any]] = nothing_learned

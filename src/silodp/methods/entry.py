@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import Regulariser
 from silodp.methods.base import Method
 from silodp.methods.server import SERVER_OPTIMISERS, ServerOptimiser
@@ -31,6 +31,8 @@ class MethodEntry:
       sends: whether silos send anything.
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
+      in_messages: whether silos are asked for messages (`MessageQueries`) and not for training
+        passes. It then runs on the host, in double precision, for models that are linear.
       in_trials: whether what a silo tries by itself (`silodp tune`) changes the model that it uses.
 
     Examples:
@@ -58,6 +60,7 @@ class MethodEntry:
     sends: bool = True
     in_clusters: bool = True
     in_trials: bool = True
+    in_messages: bool = False
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -73,10 +76,9 @@ class MethodEntry:
         own_options = read_method_options(values["method_options"])
         for name in own_options:
             if name not in self.own:
-                known = f"use {one_of(name, self.own)}" if self.own else "leave it out"
+                known = meant(name, self.own) if self.own else "leave it out."
                 raise SilodpError(
-                    f"--method-options: method {values['method']!r} has no option {name!r}: "
-                    f"{known}."
+                    f"--method-options: method {values['method']!r} has no option {name!r}: {known}"
                 )
         fixed = {name: self._value(values, name) for name in self.fixed}
         return fixed | dict(self.own) | own_options

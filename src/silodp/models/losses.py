@@ -63,9 +63,12 @@ def poisson_loss(outputs: Array, y: Array) -> Array:
     """
     count, exposure = y[..., 0], y[..., 1]
     capped = jnp.minimum(outputs, LARGEST_LOG_RATE)
-    expected = exposure * jnp.exp(capped) * (1.0 + outputs - capped)
-    # What the model does not change makes a perfect prediction's loss 0.
-    return expected - count * outputs + jax.scipy.special.xlogy(count, count / exposure) - count
+    expected = exposure * jnp.exp(capped)
+    # By how much a prediction is off: near 0, terms as large as the count would round away what
+    # is left of them.
+    off = capped - jnp.log(jnp.maximum(count, 1.0) / exposure)
+    within = jnp.where(count > 0, count * (jnp.expm1(off) - off), expected)
+    return within + (outputs - capped) * (expected - count)
 
 
 def ordinal_loss(outputs: Array, y: Array) -> Array:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import TaskName
 from silodp.data.federation import pixel_values
 from silodp.data.tasks import Task, get_task
@@ -89,6 +89,7 @@ class Model(NamedTuple):
         outputs are linear in the features.
       prevalence: the declared share of the second of two classes, by which records have weights.
       threshold: the log-odds above which the second of two classes is predicted.
+      to_module: parameters -> a `torch.nn.Module` with them, of a model that was made of one.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
         and `loss` would round it by how large other rows are.
 
@@ -119,6 +120,7 @@ class Model(NamedTuple):
     own_loss: LossOfOne | None = None
     prevalence: float | None = None
     threshold: float = 0.0
+    to_module: Callable[[Params], Any] | None = None
 
     @property
     def has_probabilities(self) -> bool:
@@ -169,14 +171,30 @@ def metric_value(
         raise TypeError(f"{metric.name} is no mean over records: its value cannot be bounded.")
 
     largest = metric.largest(bound)
+    steps = score_steps(task, metric, partial(model.apply, params), features, y, largest)
+    total = jnp.sum(jnp.where(present, steps, 0))
+    return total.astype(jnp.float32) / SCORE_STEPS * largest / records
+
+
+def score_steps(
+    task: Task,
+    metric: MeanMetric,
+    outputs_of: Callable[[Features], Array],
+    features: Features,
+    y: Array,
+    largest: float,
+) -> Array:
+    """[n]: each record's share, of at most `largest`, in steps of which that has SCORE_STEPS.
+
+    Each comes from its record and the model alone, to the last bit: see `metric_value`.
+    """
 
     def steps(record: tuple[Features, Array]) -> Array:
         alone = jax.tree.map(lambda a: a[None], record)
-        shares = metric.bounded_share(task, model.apply(params, alone[0]), alone[1], largest)
+        shares = metric.bounded_share(task, outputs_of(alone[0]), alone[1], largest)
         return jnp.rint(shares[0] / largest * SCORE_STEPS).astype(jnp.int32)
 
-    total = jnp.sum(jnp.where(present, jax.lax.map(steps, in_a_loop((features, y)))[: len(y)], 0))
-    return total.astype(jnp.float32) / SCORE_STEPS * largest / records
+    return jax.lax.map(steps, in_a_loop((features, y)))[: len(y)]
 
 
 def with_error_as_loss(model: Model) -> Model:
@@ -366,9 +384,10 @@ def get_model(
     model of one output begins with the intercept `first`, which is public.
     """
     if prevalence is not None and name != WEIGHTED:
+        choose = f"choose --model {WEIGHTED}, or " if LINEAR_MODELS[WEIGHTED].task == task else ""
         raise SilodpError(
             f"--prevalence weighs the records of two classes, which the model {name!r} does not "
-            f"know: choose --model {WEIGHTED}, or leave it out."
+            f"know: {choose}leave it out."
         )
     if name in LINEAR_MODELS:
         kind = LINEAR_MODELS[name]._replace(first=first)
@@ -394,12 +413,27 @@ def get_model(
         height, width, channels = input_shape
         shape = (height, width, channels)
         return _convnet(name, task, kernel, shape, num_classes)
-    raise SilodpError(f"Model {name!r} is unknown: use {one_of(name, MODELS)}.")
+    raise SilodpError(f"Model {name!r} is unknown: {meant(name, MODELS, most=20)}")
 
 
 def is_heavy(name: str) -> bool:
     """Whether the built-in model of that name is heavy (see `Model.heavy`)."""
     return name in _CONVNETS
+
+
+def check_custom(model: Any) -> None:
+    """Refuses a custom model that is something else, such as a module of PyTorch."""
+    if model is None or isinstance(model, Model):
+        return
+    kind = type(model)
+    if any(base.__module__.startswith("torch.") for base in kind.__mro__):
+        raise SilodpError(
+            f"custom_model is a module of PyTorch ({kind.__name__}), which JAX cannot look into: "
+            "give silodp.torch_model(module, task), which translates plain layers."
+        )
+    raise SilodpError(
+        f"custom_model is a {kind.__name__}: give what silodp.custom_model makes of init and apply."
+    )
 
 
 def custom_model(

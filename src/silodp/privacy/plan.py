@@ -20,6 +20,8 @@ from silodp.data.problems import Fault
 from silodp.models.model import MOST_SCORED
 from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.calibration import CalibrationRequest, calibrate_many
+from silodp.privacy.mechanisms.message_queries import MessageSchedule
+from silodp.privacy.mechanisms.moments import message_event
 from silodp.privacy.mechanisms.queries import PREPARATION, Schedule
 from silodp.privacy.mechanisms.sampling import (
     OVERFLOW_SHARE,
@@ -178,7 +180,7 @@ class SiloPlan:
 
     @property
     def total_steps(self) -> int:
-        """Steps of all training passes of the run."""
+        """Steps of all training passes of the run; of a method of messages, these."""
         return self.steps * self.schedule.train * self.schedule.rounds
 
     @property
@@ -238,8 +240,17 @@ class SiloPlan:
             events["metric"] = gaussian_event(self.metric_noise, evaluations)
         return events
 
+    def message_noise(self, number: int) -> float:
+        """Noise multiplier of the message of that round."""
+        assert isinstance(self.schedule, MessageSchedule), "a method of training passes"
+        return self.schedule.noise_of(number, self.noise_multiplier)
+
     def _of_method(self, first: int, last: int, noise_multiplier: float) -> dict[str, DpEvent]:
         """The events of one run of the method over these rounds, by kind of query."""
+        if isinstance(self.schedule, MessageSchedule):
+            noises = [self.schedule.noise_of(n, noise_multiplier) for n in range(first, last)]
+            together = ComposedDpEvent([message_event(noise) for noise in noises])
+            return {"messages": together} if noises else {}
         steps = self.steps * self.schedule.train * max(0, last - first)
         events: dict[str, DpEvent] = {}
         if steps:
@@ -377,7 +388,13 @@ def _draft(
             f"Silo {silo!r} may have {max_count} {policy.unit}s, more than the {MOST_SCORED} over "
             "which a selection's score can be summed: use a method without selection."
         )
-    if n < settings.batch_size and settings.small_silos == "refuse":
+    if tuning is not None and max_count > MOST_SCORED:
+        raise SilodpError(
+            f"Silo {silo!r} may have {max_count} {policy.unit}s, more than the {MOST_SCORED} over "
+            "which a trial's score can be summed: tune on a part of them (--density)."
+        )
+    in_messages = isinstance(schedule, MessageSchedule)
+    if not in_messages and n < settings.batch_size and settings.small_silos == "refuse":
         raise Fault(
             f"Silo {silo!r}",
             f"has {n} training {policy.unit}s, fewer than the batch size {settings.batch_size}",
@@ -385,15 +402,16 @@ def _draft(
             silo=silo,
             rows=n,
         )
-    expected_batch = min(n, settings.batch_size)
-    steps = settings.epochs * (n // expected_batch)
+    # A message is of all records.
+    expected_batch = n if in_messages else min(n, settings.batch_size)
+    steps = 1 if in_messages else settings.epochs * (n // expected_batch)
     total = steps * schedule.train * schedule.rounds
     if tuning is not None:
         # In expectation over a random number of trials; and that number is one draw more.
         total = total * math.ceil(1 + tuning.trials.mean) + 1
     # Where the count is not public, slots sized by it could overflow: every record has its place.
     draw = "every"
-    if policy.count_is_public:
+    if policy.count_is_public and not in_messages:
         draw = draw_of(settings.sampling, n, expected_batch, heavy)
     # A ledger sets aside for it by the lifetime's epsilon, so slots are sized for that.
     chance = overflow_chance(max(policy.epsilon, policy.lifetime[0]), policy.delta, total)

@@ -52,11 +52,18 @@ def read_policies(
     return tuple(_filled(path, name, {**given, **everyone, **own.get(name, {})}) for name in silos)
 
 
+def read_policy(path: str | PathLike[str], silo: str) -> Policy:
+    """The policy of one silo, where the file or the folder may hold those of others as well."""
+    read = _read_folder if Path(path).is_dir() else _read_file
+    everyone, own = read(Path(path), None)
+    return _filled(path, silo, {**everyone, **own.get(silo, {})})
+
+
 _Tables = tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 
-def _read_file(path: Path, silos: Sequence[str]) -> _Tables:
-    """[default], and the table of each silo that has one."""
+def _read_file(path: Path, silos: Sequence[str] | None) -> _Tables:
+    """[default], and the table of each silo that has one; None: there may be any silos."""
     file = read_toml(path, hint=_HINT)
     for field in FIELDS:
         if field in file:
@@ -72,20 +79,22 @@ def _read_file(path: Path, silos: Sequence[str]) -> _Tables:
             f"{path}: silos must be tables, one for each silo: write "
             '[silos."name"] and below it epsilon = 3.'
         )
-    check_keys(f"{path}: [silos]", tables, silos, "silo")
+    if silos is not None:
+        check_keys(f"{path}: [silos]", tables, silos, "silo")
     return everyone, {
         name: _table(f'{path}: [silos."{name}"]', table) for name, table in tables.items()
     }
 
 
-def _read_folder(path: Path, silos: Sequence[str]) -> _Tables:
-    """default.toml, and the file of each silo that has one."""
+def _read_folder(path: Path, silos: Sequence[str] | None) -> _Tables:
+    """default.toml, and the file of each silo that has one; None: there may be any silos."""
     files = {file.stem: file for file in sorted(path.glob("*.toml"))}
     if not files:
         raise SilodpError(
             f"{path}: the folder holds no policy: give it default.toml, or a file for each silo."
         )
-    check_keys(str(path), (name for name in files if name != _DEFAULT), silos, "silo")
+    if silos is not None:
+        check_keys(str(path), (name for name in files if name != _DEFAULT), silos, "silo")
     tables = {name: _table(f"{file}:", read_toml(file, hint=_HINT)) for name, file in files.items()}
     return tables.pop(_DEFAULT, {}), tables
 

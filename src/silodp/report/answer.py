@@ -8,10 +8,17 @@ from silodp.base.text import count, shown
 from silodp.figures.looks import Look, look_of
 from silodp.models.metrics import get_metric
 from silodp.privacy.plan import NOT_PRIVATE
-from silodp.report.gains import CHANCE, Gain, gains_by_silo, known_gains, overall
+from silodp.report.gains import (
+    CHANCE,
+    Gain,
+    few_records,
+    gains_by_silo,
+    known_gains,
+    overall,
+    test_records,
+)
 from silodp.report.inputs import Run
 from silodp.report.numbers import budget, measured, one_budget, plus_minus, small
-from silodp.report.verdict import is_clear
 from silodp.results.result import AT_SITES, Result
 from silodp.runs.baselines import BASELINES, NAMES
 
@@ -114,9 +121,11 @@ def _certainty(gain: Gain, result: Result) -> str:
     seeds = len(result.test["per_seed"])
     if gain.mean == 0:
         return ""
+    if few_records(result):
+        return f", which may be chance ({count(test_records(result) or 0, 'test record')})"
     if math.isnan(gain.error):
         return f", by {count(seeds, 'seed')}: too few to tell it from chance"
-    if not is_clear(gain, result):
+    if not gain.clear:
         return f", which may be chance (over {seeds} seeds, Student's t at {100 * CHANCE:g} %)"
     return ""
 
@@ -126,12 +135,16 @@ def _of_silos(result: Result, other: Result, method: str) -> str:
     if not gains:
         return f"Against {WHAT[method]}, no silo can be compared."
     better, worse = sum(g.mean > 0 for g in gains), sum(g.mean < 0 for g in gains)
+    if not better and not worse:
+        return f"Against {WHAT[method]}, no silo gains or loses."
     start = (
         f"Against {WHAT[method]}, {count(better, 'silo gains', 'silos gain')} and {worse:,} lose"
     )
     if math.isnan(gains[0].error):
         seeds = count(len(result.test["per_seed"]), "seed")
         return f"{start}; over {seeds} single silos vary a lot."
+    if all(g.few for g in gains):
+        return f"{start}; their test records are too few for any of it to be clear."
     clear = sum(g.mean > 0 and g.clear for g in gains)
     clear_loss = sum(g.mean < 0 and g.clear for g in gains)
     expected = CHANCE / 2 * len(gains)  # to either side

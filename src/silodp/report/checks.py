@@ -24,7 +24,15 @@ _METRIC = {
     "share": (_SHARE,),
     "test": {**_SUMMARY, "interval": _ENDS},
     "no_skill": ({**_SUMMARY, "gain": {"mean": (NUMBER,), "low": (NUMBER,), "high": (NUMBER,)}},),
-    "private": ({"share": _SHARE, "noise": AMOUNT, "test_records": WHOLE, "useful": _YES_NO},),
+    "private": (
+        {
+            "share": _SHARE,
+            "noise": (AMOUNT,),
+            "test_records": (WHOLE,),
+            "useful": _YES_NO,
+            "reason": (TEXT,),
+        },
+    ),
     "per_silo": [
         {
             "silo": TEXT,
@@ -32,6 +40,7 @@ _METRIC = {
             "std": (AMOUNT,),
             "interval": _ENDS,
             "no_skill": (NUMBER,),
+            "private": ({"noise": AMOUNT, "test_records": WHOLE, "useful": _YES_NO},),
         }
     ],
 }

@@ -139,6 +139,11 @@ def words(x: float, y: float, text: str, class_: str = "tick", anchor: str = "st
     return tag("text", text, x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
+def upright(x: float, y: float, text: str) -> Html:
+    """A piece of text that reads from below to above."""
+    return tag("text", text, transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", class_="name")
+
+
 def point(x: float, y: float, label: str) -> Html:
     """A point that a reader can query: its label is shown by page.js."""
     return tag("circle", cx=float(x), cy=float(y), r=9, class_="pt", data_label=label)

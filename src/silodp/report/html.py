@@ -4,11 +4,14 @@ Silo names, columns, classes and paths are written by people whom the reader nee
 """
 
 import html
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from silodp.base.text import shown
 
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_PROSE = frozenset({"p", "li", "code", "strong"})
 _EMPTY = frozenset({"meta", "img", "br", "input", "path", "rect", "line", "circle", "polygon"})
 
 
@@ -35,6 +38,8 @@ def tag(element: str, /, *children: Child | Iterable[Child], **attributes: Any) 
 
     Attributes that are None or False are left out; True gives one without a value.
     """
+    if element in _PROSE:
+        children = tuple(_options_whole(child) for child in children)
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _EMPTY and not children:
         return Html(f"<{element}{written}/>")
@@ -50,6 +55,13 @@ def joined(*children: Child | Iterable[Child]) -> Html:
         else:
             parts.extend(text(one) for one in child)
     return Html("".join(parts))
+
+
+def _options_whole(child: Child | Iterable[Child]) -> Child | Iterable[Child]:
+    """Text whose command line options stay whole: browsers break lines after "--"."""
+    if not isinstance(child, str) or isinstance(child, Html) or "--" not in child:
+        return child
+    return Html(_OPTION.sub(r'<span class="whole">\g<0></span>', text(child)))
 
 
 def _attribute(key: str, value: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.base.text import count, percent, shown
 from silodp.privacy.ledger.account import Account, Run, account_of
 from silodp.privacy.ledger.standing import standing
@@ -29,9 +29,8 @@ def read_ledgers(directory: Path, silo: str | None) -> list[Ledger]:
         return ledgers
     chosen = [ledger for ledger in ledgers if ledger.silo == silo]
     if not chosen:
-        raise SilodpError(
-            f"Silo {silo!r} has no ledger in {directory}: leave out --silo to see which have."
-        )
+        silos = [ledger.silo for ledger in ledgers]
+        raise SilodpError(f"Silo {silo!r} has no ledger in {directory}: {meant(silo, silos)}")
     return chosen
 
 
@@ -102,14 +101,11 @@ def _details(ledger: Ledger, account: Account, left: Mapping[str, Any]) -> Html:
                 "Nothing was charged to this ledger yet: it knows of no release.",
             )
         )
-        parts.append(
-            folded(
-                "What it could be if the whole allowance is spent",
-                meaning.explained(
-                    left["lifetime_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
-                ),
+        if not left["runs"] or budget(left["spent_epsilon"]) != budget(left["lifetime_epsilon"]):
+            whole = meaning.explained(
+                left["lifetime_epsilon"], left["lifetime_delta"], ledger.unit, ledger.relation
             )
-        )
+            parts.append(folded("What it could be if the whole allowance is spent", whole))
     parts.append(_runs(ledger, account))
     parts.append(folded("Every entry", _entries(ledger)))
     parts.append(
@@ -164,17 +160,18 @@ def _state(left: Mapping[str, Any], one: str) -> str:
 def _runs(ledger: Ledger, account: Account) -> Html:
     rows = []
     begun = {e.seq: e.time for e in ledger.entries}
-    for run in account.runs.values():
-        share = 0.0
+    for name, run in account.runs.items():
+        share, alone = 0.0, False
         if account.promises:
             filtered = account.promises[-1].lifetime
+            alone = account.given_to(account.promises[-1]) == name
             share = sum(cost.taken(filtered) for cost in run.spent) / filtered.budget
         rows.append(
             [
                 _time(begun[run.since]),
                 about_in_words(run.about),
                 Cell(f"{run.charged} of {run.rounds}", run.charged),
-                Cell(percent(share), share),
+                Cell("all" if alone else percent(share), share),
                 _standing(run),
             ]
         )

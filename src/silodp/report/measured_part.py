@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silodp.base.text import percent
+from silodp.base.text import percent, shown
 from silodp.models.metrics import Metric, get_metric
 from silodp.report import tables
 from silodp.report.html import Html, joined, tag
@@ -43,7 +43,7 @@ def _row(entry: Mapping[str, Any]) -> list[Any]:
     return [
         better,
         Cell(plus_minus(test["mean"], test["std"], metric.name), test["mean"]),
-        Cell(interval_text(ends, metric.name), ends[0] if ends else math.nan),
+        Cell(interval_of(entry), ends[0] if ends else math.nan),
         Cell("", math.nan)
         if none is None or none["mean"] is None
         else Cell(measured(none["mean"], metric.name), none["mean"]),
@@ -53,23 +53,54 @@ def _row(entry: Mapping[str, Any]) -> list[Any]:
 
 def release_words(entry: Mapping[str, Any], metric: Metric) -> str:
     """Who may see a metric, and what it cost or would cost."""
-    if entry["release"] == "noisy":
-        return f"noisy: it took {percent(entry['share'])} of epsilon"
     if entry["release"] == "none":
         return "not released: only the first metric was paid for"
+    private, noisy = entry["private"], entry["release"] == "noisy"
     start = "exact: stays in the silo"
-    private = entry["private"]
+    if noisy:
+        start = f"noisy: it took {percent(entry['share'])} of epsilon"
     if private is None:
-        return f"{start}; cannot be had privately"
-    noise = private["noise"]
-    size = metric.text(noise) if metric.by_ratio else metric.size(noise)
-    price = (
-        f"for {percent(private['share'])} of epsilon, noise of ± {size} "
-        f"on {private['test_records']:,} test records"
-    )
+        return start
+    if private["noise"] is None:
+        return f"{start}; cannot be had privately: {private['reason']}"
+    noise, records = noise_text(private, metric), f"{private['test_records']:,} test records"
+    price = "" if noisy else f" for {percent(private['share'])} of epsilon"
     if not private["useful"]:
-        return f"{start}; cannot be had privately at this size ({price})"
-    return f"{start}; can be had privately ({price})"
+        return f"{start}; cannot be had privately at {records}: noise of ± {noise}{price}"
+    if noisy:
+        return f"{start}, noise of ± {noise} on {records}"
+    return f"{start}; can be had privately, with noise of ± {noise} on {records}{price}"
+
+
+def silos_with_noise(entry: Mapping[str, Any], metric: Metric) -> str:
+    """In which silos noise hides the metric, where that differs; else nothing."""
+    own = [(silo["silo"], silo.get("private")) for silo in entry["per_silo"]]
+    known = [(name, private) for name, private in own if private is not None]
+    hidden = [(name, private) for name, private in known if not private["useful"]]
+    if not hidden or len(hidden) == len(known):
+        return ""
+    named = [
+        f"{shown(name)} (± {noise_text(private, metric)} at {private['test_records']:,} records)"
+        for name, private in hidden[:_MOST_NAMED]
+    ]
+    more = len(hidden) - len(named)
+    named += [f"and {more:,} more"] if more else []
+    return f"It cannot be had privately in {', '.join(named)}."
+
+
+_MOST_NAMED = 5
+
+
+def noise_text(private: Mapping[str, Any], metric: Metric) -> str:
+    """The standard deviation of noise, as people read it."""
+    return metric.text(private["noise"]) if metric.by_ratio else metric.size(private["noise"])
+
+
+def interval_of(entry: Mapping[str, Any]) -> str:
+    """The interval over silos of an entry of `metrics`; none where there is no exact value."""
+    if entry["release"] != "exact" or entry["test"]["mean"] is None:
+        return ""
+    return interval_text(entry["test"]["interval"], entry["metric"])
 
 
 def interval_text(ends: Sequence[float] | None, metric: str) -> str:

@@ -10,7 +10,7 @@ from silodp.privacy.person_words import person_in_words
 from silodp.report import answer, meaning, silo_charts, tables
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
-from silodp.report.numbers import budget, small
+from silodp.report.numbers import budget, one_budget, small
 from silodp.report.tables import Cell, folded
 from silodp.results.result import Result
 from silodp.runs.baselines import seen_together
@@ -107,6 +107,18 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
     rows = [left[p["silo"]] for p in result.privacy if p["silo"] in left] if left else []
     if rows:
         return lifetime_bars(rows)
+    note = (
+        "No ledger was given: what earlier runs spent on the same records is not in this. "
+        "With --ledger, runs are charged to each silo's ledger, and this report shows what is left."
+        if left is None
+        else "The ledgers that were given are not of these silos."
+    )
+    if len(finite) == len(result.epsilons) > 1 and one_budget(finite):  # bars of one length
+        same = (
+            f"Each of the {len(finite):,} silos spent {answer.epsilon_range(finite)} in this run "
+            f"({answer.delta_range(result)})."
+        )
+        return joined(tag("p", same), tag("p", note, class_="note"))
     bars = []
     silos = list(result.privacy)
     if len(silos) > silo_charts.MOST_ROWS:
@@ -121,12 +133,6 @@ def _budgets(result: Result, left: Left | None) -> Html | None:
     legend = []
     if len(finite) < len(bars):
         legend = [("c-blue", "epsilon"), ("c-vermillion", "no privacy at all: no limit")]
-    note = (
-        "No ledger was given: what earlier runs spent on the same records is not in these bars. "
-        "With --ledger, runs are charged to each silo's ledger, and this report shows what is left."
-        if left is None
-        else "The ledgers that were given are not of these silos."
-    )
     return joined(
         silo_charts.bars_chart(
             "What each silo spent in this run",
@@ -161,7 +167,10 @@ def lifetime_bars(standings: Sequence[Mapping[str, Any]]) -> Html:
     cells = [
         [
             row["silo"],
-            Cell(percent(row["spent_share"]), row["spent_share"]),
+            # A run that has the lifetime alone may have taken more than the filter allows.
+            Cell("all", 1.0)
+            if row["given_to"] is not None
+            else Cell(percent(row["spent_share"]), row["spent_share"]),
             Cell(percent(row["reserved_share"]), row["reserved_share"]),
             Cell(percent(row["given_back_share"]), row["given_back_share"]),
             Cell(percent(row["left_share"]), row["left_share"]),

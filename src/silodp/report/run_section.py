@@ -23,7 +23,7 @@ from silodp.report.privacy_part import Left, privacy_part
 from silodp.report.relations import relations_of
 from silodp.report.settings_part import settings_part
 from silodp.report.silos_part import silos_part
-from silodp.report.verdict import is_clear, method_name, verdict
+from silodp.report.verdict import method_name, verdict
 from silodp.results.result import Result
 from silodp.runs.baselines import BASELINES
 
@@ -145,7 +145,7 @@ def _gain_words(gain: Gain, result: Result) -> tuple[str, str]:
     way = "better" if gain.mean > 0 else "worse"
     if math.isnan(gain.error):
         return value, f"{way}, but too few seeds to tell"
-    return value, f"clearly {way}" if is_clear(gain, result) else f"{way}, but perhaps by chance"
+    return value, f"clearly {way}" if gain.clear else f"{way}, but perhaps by chance"
 
 
 def _proven(result: Result) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from silodp.base.errors import SilodpError
+from silodp.config.choices import MODEL_NAMES
 from silodp.config.options import OPTIONS, RunRequest
 from silodp.report import tables
 from silodp.report.html import Html, joined, tag
@@ -45,7 +46,8 @@ def _repeat(result: Result) -> list[Html]:
             "Trained across sites: the coordinator asks for it again with silodp federation submit."
         )
         return [tag("p", words)]
-    if result.options.get("data") == FROM_PYTHON or result.options.get("model") == "custom":
+    own_model = result.options.get("model") not in (None, *MODEL_NAMES)
+    if result.options.get("data") == FROM_PYTHON or own_model:
         words = "Run from Python, with records or a model given there: no command repeats it."
         return [tag("p", words)]
     words = "The command that gives this result again, from where its files are:"

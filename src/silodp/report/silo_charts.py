@@ -18,6 +18,7 @@ from silodp.report.numbers import measured
 
 MOST_ROWS = 40  # most silos that get a row and a name of their own
 _ROW = 26
+_TOP = 8  # pixels above the first row
 _LONGEST_NAME = 24
 _LEAST_ROW = 14  # pixels between two names
 
@@ -50,9 +51,9 @@ def rows_of_dots(
 
     def draw(width: int) -> Html:
         left = _room([name for name, _ in rows], width)
-        bottom = 26 + _ROW * len(rows)
+        bottom = _TOP + _ROW * len(rows)
         x = Scale(low, high, left, width - 14, log)
-        y = Scale(0, len(rows), bottom, 26)
+        y = Scale(0, len(rows), bottom, _TOP)
         frame = Frame(width, bottom + 44, x, y)
         ticks = [(t, measured(t, metric)) for t in x.ticks(7 if width == drawing.WIDE else 4)]
         about = get_metric(metric)
@@ -60,7 +61,7 @@ def rows_of_dots(
         shape = [drawing.axes(frame, label, "", ticks, [])]
         groups: dict[int, list[Html]] = {}
         for number, (name, dots) in enumerate(rows):
-            at = 26 + _ROW * (number + 0.5)
+            at = _TOP + _ROW * (number + 0.5)
             ends = [x(dot.value) for dot in dots]
             shape.append(words(left - 10, at + 4, _name(name, width), "name", "end"))
             shape.append(tag("line", x1=min(ends), x2=max(ends), y1=at, y2=at, class_="between"))
@@ -150,16 +151,16 @@ def bars_chart(
 
 def _lying(width, bars, x_label, alt, largest, ends) -> Html:
     left = _room([bar.name for bar in bars], width)
-    bottom = 26 + _ROW * len(bars)
+    bottom = _TOP + _ROW * len(bars)
     x = Scale(0, largest, left, width - 14)
-    frame = Frame(width, bottom + 44, x, Scale(0, len(bars), bottom, 26))
+    frame = Frame(width, bottom + 44, x, Scale(0, len(bars), bottom, _TOP))
     ticks = [(t, f"{t:g}") for t in x.ticks(7 if width == drawing.WIDE else 4)]
     if ends:
         ticks = [(0.0, ends[0]), (largest, ends[1])]
     parts = [drawing.axes(frame, x_label, "", ticks, [])]
     targets = []
     for number, bar in enumerate(bars):
-        y = 26 + _ROW * number + 5
+        y = _TOP + _ROW * number + 5
         parts.append(words(left - 10, y + 12, _name(bar.name, width), "name", "end"))
         for colour, begin, end in _stacked(bar, largest):
             size = {"x": x(begin), "y": float(y), "width": x(end) - x(begin), "height": _ROW - 10}
@@ -218,20 +219,26 @@ def map_chart(
         left = _room(names, width)
         side = min(width - left - 4, 420)
         cell = side / len(names)
+        top = _room(names, drawing.NARROW) - 14  # the columns' names stand above, upright
         picture = tag(
             "image",
             href=drawing.matrix_picture(values),
             x=left,
-            y=4,
+            y=top,
             width=side,
             height=side,
             class_="pixels",
         )
         # Where there is no room for all names, every so many silos have theirs.
         step = math.ceil(_LEAST_ROW / cell)
+        some = range(0, len(names), step)
         named = [
-            words(left - 8, 4 + cell * (n + 0.5) + 4, _name(names[n], width), "name", "end")
-            for n in range(0, len(names), step)
+            words(left - 8, top + cell * (n + 0.5) + 4, _name(names[n], width), "name", "end")
+            for n in some
+        ]
+        named += [
+            drawing.upright(left + cell * (n + 0.5) + 4, top - 8, _name(names[n], drawing.NARROW))
+            for n in some
         ]
         targets = (
             []
@@ -239,7 +246,7 @@ def map_chart(
             else [
                 drawing.point(
                     left + cell * (j + 0.5),
-                    4 + cell * (i + 0.5),
+                    top + cell * (i + 0.5),
                     f"{shown(one)} and {shown(other)}: {values[i, j]:.2f}",
                 )
                 for i, one in enumerate(names)
@@ -247,10 +254,10 @@ def map_chart(
                 if j <= i
             ]
         )
-        frame = tag("rect", x=left, y=4, width=side, height=side, class_="frame")
+        frame = tag("rect", x=left, y=top, width=side, height=side, class_="frame")
         dots = tag("g", targets, class_="series", data_series=0)
-        scale = _scale(left, side + 16, side, ends)
-        return svg(width, side + 56, alt, picture, frame, *named, scale, dots)
+        scale = _scale(left, top + side + 12, side, ends)
+        return svg(width, top + side + 52, alt, picture, frame, *named, scale, dots)
 
     # A large picture is in the page once: one drawing fits both widths.
     return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
@@ -281,12 +288,7 @@ def _scale(left: float, top: float, wide: float, ends: tuple[str, str, str]) -> 
 
 
 def _name(name: str, width: int) -> str:
-    """Cuts a name in the middle: names that begin alike often end differently."""
-    name, longest = shown(name, None), _LONGEST_NAME if width == drawing.WIDE else 15
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[-half:]}"
+    return shown(name, _LONGEST_NAME if width == drawing.WIDE else 15)
 
 
 def _room(names: Sequence[str], width: int) -> int:

@@ -12,7 +12,7 @@ from silodp.report.drawing import colour_of
 from silodp.report.gains import Gain, gains_by_silo
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
-from silodp.report.measured_part import interval_text
+from silodp.report.measured_part import interval_text, noise_text, silos_with_noise
 from silodp.report.numbers import (
     MINUS,
     budget,
@@ -144,26 +144,41 @@ def _metric_cell(silo: Mapping[str, Any], result: Result) -> Cell:
     return Cell(plus_minus(silo["mean"], silo["std"], result.metric), silo["mean"])
 
 
+def _counts_cell(records: int | None, tests: int | None) -> Cell:
+    """Records for training and for testing, as far as they are public; a cell each is too many."""
+    known = "secret" if records is None else f"{records:,}"
+    text = known if tests is None else f"{known} + {tests:,}"
+    return Cell(text, float(records or math.nan))
+
+
+def _noise_cell(private: Mapping[str, Any] | None, result: Result) -> Cell:
+    if private is None:
+        return Cell("", math.nan)
+    return Cell(f"± {noise_text(private, get_metric(result.metric))}", private["noise"])
+
+
 def _silo_table(
     run: Run, others: Sequence[tuple[str, Result]], gains: Mapping[str, list[Gain]]
 ) -> Html:
     result = run.result
     budgets = [] if one_budget(result.epsilons) else ["epsilon"]  # the same says nothing here
-    columns = ["silo", "records", *budgets, method_name(result)]
+    columns = ["silo", "records + tests", *budgets, method_name(result)]
     entry = first_entry(result)
     if entry is not None and entry["release"] == "exact":
         columns += ["95 %", no_skill_name(result)]
         beside = entry["per_silo"]
     else:
         beside = None
+    noisy = entry["per_silo"] if entry is not None and entry["release"] == "noisy" else None
+    if noisy is not None:
+        columns.append("noise")
     for method, _ in others:
         columns += [WHAT[method], f"vs {WHAT[method]}"]
     rows = []
     for place, (silo, privacy) in enumerate(zip(result.per_silo, result.privacy, strict=True)):
-        records = silo["records"]
         row: list[Any] = [
             silo["silo"],
-            Cell("secret" if records is None else f"{records:,}", float(records or math.nan)),
+            _counts_cell(silo["records"], silo["test_records"]),
             *([Cell(budget(privacy["epsilon"]), privacy["epsilon"])] if budgets else []),
             _metric_cell(silo, result),
         ]
@@ -172,6 +187,8 @@ def _silo_table(
             row.append(Cell(interval_text(ends, result.metric), ends[0] if ends else math.nan))
             text = "" if none is None else measured(none, result.metric)
             row.append(Cell(text, math.nan if none is None else none))
+        if noisy is not None:
+            row.append(_noise_cell(noisy[place].get("private"), result))
         for method, other in others:
             theirs, gain = other.per_silo[place], gains[method][place]
             row.append(_metric_cell(theirs, other))
@@ -182,4 +199,6 @@ def _silo_table(
     caption = f"Each silo's test {what}: {answer.over_seeds(result)}, ± standard deviation"
     if beside is not None:
         caption += "; 95 %: the interval by its test records. All exact: at a site they stay there"
-    return tables.table(caption, columns, rows)
+    listed = tables.table(caption, columns, rows)
+    words = "" if entry is None else silos_with_noise(entry, metric)
+    return joined(listed, tag("p", words, class_="note")) if words else listed

@@ -245,7 +245,7 @@ def _all_table(group: Settings, name: str) -> Html:
                 Cell(budget(row["epsilon"]), row["epsilon"]),
                 *(_option(row.get(option)) for option in group.options),
                 Cell("diverged" if math.isnan(mean) else measured(mean, group.metric), mean),
-                Cell(f"{_known(row['std']):.2g}", _known(row["std"])),
+                Cell(f"{_known(row['std']):.2g}" if row["seeds"] > 1 else "", _known(row["std"])),
                 Cell(str(row["seeds"]), float(row["seeds"])),
                 "yes" if row["proven"] else "no",
             ]

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from silodp.report.html import Child, Html, joined, tag
+from silodp.report.html import Child, Html, tag, text
 
-_BREAKS = re.compile(r" (?=\(|to )")
+_BREAKS = re.compile(r" (?=\(|to |±)")
 _MOST_WITHOUT_SEARCH = 12
 
 
@@ -27,6 +27,7 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child | 
             tag("button", name, type="button", class_="sort"),
             scope="col",
             class_="number" if number else None,
+            data_column=name,
         )
         for name, number in zip(columns, numeric, strict=True)
     ]
@@ -57,31 +58,28 @@ def _cell(cell: Child | Cell, column: str, first: bool) -> Html:
     if isinstance(cell, Cell):
         value = cell.value if not math.isnan(cell.value) else None
         sorted_by = None if value is None else f"{value:.9g}"
-        content, whole = cell.content, False
-        if type(content) is str:
-            content, whole = _unbroken(content)
+        content, whole = text(cell.content), False
+        if type(cell.content) is str:
+            content, whole = _unbroken(cell.content)
         class_ = "number whole" if whole else "number"
+        class_ += " spread" if "±" in content else ""
         return tag("td", content, class_=class_, data_v=sorted_by, data_column=column)
     return tag("th", cell, scope="row") if first else tag("td", cell, data_column=column)
 
 
-def _unbroken(text: str) -> tuple[Child, bool]:
+def _unbroken(content: str) -> tuple[Html, bool]:
     """The text with line breaks only where they do no harm, and whether there is none at all.
 
-    "0.1 ± 0.2" and "5 %" stay whole.
+    "5 %" stays whole, and so does "± 0.2": by spaces that do not break, since an element for each
+    would be thousands in a table of a thousand silos.
     """
-    parts = _BREAKS.split(text)
-    if len(parts) == 1:
-        return text, True
-    first, *more = (
-        tag("span", part, class_="whole") if " " in part else joined(part) for part in parts
-    )
-    return joined(first, [joined(Html(" "), part) for part in more]), False
+    parts = [text(part).replace(" ", "&nbsp;") for part in _BREAKS.split(content)]
+    return Html(" ".join(parts)), len(parts) == 1
 
 
 def pairs(rows: Sequence[tuple[str, Child]]) -> Html:
     """A list of names and values."""
-    return tag("dl", [joined(tag("dt", name), tag("dd", value)) for name, value in rows])
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in rows])
 
 
 def folded(summary: str, *content: Html) -> Html:

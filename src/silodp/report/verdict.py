@@ -15,16 +15,22 @@ from silodp.data.tasks import TASKS
 from silodp.figures.looks import look_of
 from silodp.models.metrics import METRICS, Metric, get_metric
 from silodp.report.drawing import name_of
-from silodp.report.gains import Gain, gain, gains_by_silo, overall
+from silodp.report.gains import (
+    Gain,
+    few_in_silo,
+    few_records,
+    gain,
+    gains_by_silo,
+    overall,
+    test_records,
+)
 from silodp.report.numbers import measured, plus_minus
 from silodp.results.result import Result
 from silodp.runs.baselines import NAMES
 
-FEWEST_RECORDS = 30  # test records: of fewer, nothing is clear
 # A gain below this over no skill is none that anybody could use, however clear it is: as a part of
 # the error, or in the metric's own unit.
 NEGLIGIBLE_PART, NEGLIGIBLE = 0.05, 0.01
-_ROUNDING = 1e-6  # differences below this are those of single precision
 ALONE = "local"
 
 
@@ -70,16 +76,17 @@ def verdict(result: Result, others: Sequence[Result] = ()) -> Verdict:
     if math.isnan(result.mean):
         missing = f"{name} was trained over {silos}; their test records have no {metric.noun}."
         return Verdict(missing, [], [])
-    # Of equal ones the run's own comes first: a difference of zero is no gain of another.
     known = [result, *(other for other in others if not math.isnan(other.mean))]
     best = min(known, key=lambda one: metric.loss_like(one.mean))
+    if not overall(best, result).mean > 0:  # a difference of zero is no gain of another
+        best = result
     skill = skill_of(best)
     if skill is not None and not (skill.clear and skill.some(metric)):
-        headline = _without_skill(best, skill, len(known))
+        headline = _without_skill(best, skill, known)
     elif best is not result:
-        headline = _beaten(result, best, len(known))
+        headline = _beaten(result, best, len(known)) + _with_skill(best, skill)
     elif len(known) > 1:
-        headline = _ahead(result, known[1:])
+        headline = _ahead(result, known[1:]) + _with_skill(best, skill)
     else:
         headline = f"{name} reaches a test {metric.noun} of {_value(result)} over {silos}"
         if skill is not None:
@@ -129,23 +136,6 @@ def no_skill_name(result: Result) -> str:
     return next((words for known, words in names.items() if known == task), "no skill")
 
 
-def test_records(result: Result) -> int | None:
-    """Test records of all silos together; None where a silo's are secret."""
-    counts = [silo["test_records"] for silo in result.per_silo]
-    return None if None in counts else sum(counts)
-
-
-def few_records(result: Result) -> bool:
-    """Whether test records are too few for anything to be clear."""
-    records = test_records(result)
-    return records is not None and records < FEWEST_RECORDS
-
-
-def is_clear(one: Gain, result: Result) -> bool:
-    """Whether a gain is more than chance: over seeds, and over enough test records."""
-    return one.mean != 0 and one.clear and not few_records(result)
-
-
 def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
     """Sentences that name the silos which are better off alone, or without any model."""
     found = []
@@ -169,11 +159,11 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
             if None not in (silo["mean"], silo["no_skill"])
             and metric.loss_like(silo["mean"]) > metric.loss_like(silo["no_skill"])
         ]
-        enough = _with_records(result)
+        few = {one["silo"] for one in result.per_silo if few_records(result) or few_in_silo(one)}
         clear = [
             silo["silo"]
             for silo in without
-            if silo["silo"] in enough and _clearly_without(silo, metric)
+            if silo["silo"] not in few and _clearly_without(silo, metric)
         ]
         maybe = [silo["silo"] for silo in without if silo["silo"] not in clear]
         words = f"orse with {name} than {no_skill_name(result)}"
@@ -182,15 +172,6 @@ def left_behind(result: Result, others: Sequence[Result] = ()) -> list[str]:
         if maybe:
             found.append(f"W{words}, which may be chance: {listed(maybe)}.")
     return found
-
-
-def _with_records(result: Result) -> set[str]:
-    """The silos with test records enough for something to be clear of them."""
-    return {
-        silo["silo"]
-        for silo in result.per_silo
-        if silo["test_records"] is None or silo["test_records"] >= FEWEST_RECORDS
-    }
 
 
 def _clearly_without(silo: Mapping[str, Any], metric: Metric) -> bool:
@@ -211,14 +192,18 @@ def _value(result: Result) -> str:
     return plus_minus(result.mean, result.std, result.metric)
 
 
-def _without_skill(best: Result, skill: Skill, methods: int) -> str:
+def _without_skill(best: Result, skill: Skill, known: Sequence[Result]) -> str:
     metric, records = get_metric(best.metric), test_records(best)
-    which = f"the best of {methods} methods" if methods > 1 else "the one that was trained"
+    which = ""
+    if len(known) > 1:
+        which = f", the best of {len(known)} methods,"
+        if any(other is not best and overall(best, other).mean == 0 for other in known):
+            which = f", than which none of {len(known)} methods is better,"
     values = (
-        f"test {metric.noun} {_value(best)} with {called(best)}, {which}, and "
+        f"test {metric.noun} {_value(best)} with {called(best)}{which} and "
         f"{measured(skill.value, best.metric)} for {skill.name}"
     )
-    if skill.gain <= _ROUNDING:
+    if not skill.gain > 0:
         return f"No model beats {skill.name}: {values}."
     if skill.clear:
         size = metric.size(skill.gain)
@@ -231,9 +216,15 @@ def _beaten(result: Result, best: Result, methods: int) -> str:
     metric = get_metric(result.metric)
     one = overall(best, result)
     name = called(result)
+    if not one.clear:
+        return (
+            f"No method is clearly best of {methods}: test {metric.noun} {_value(best)} with "
+            f"{called(best)} and {_value(result)} with {name}; the difference of "
+            f"{metric.size(one.mean)} may be chance{_because(one, result)}."
+        )
     size = f"{metric.size(one.mean)} {metric.way(one.mean)} than that of {name}"
     return (
-        f"{called(best, starts=True)} does better than {name}{_sure(one, result)}: its test "
+        f"{called(best, starts=True)} does better than {name} (clear): its test "
         f"{metric.noun} is {_value(best)}, {size} ({_value(result)}); it is the best of {methods} "
         "methods."
     )
@@ -253,19 +244,36 @@ def _ahead(result: Result, others: Sequence[Result]) -> str:
     start = f"{called(result, starts=True)} is the best of {len(others) + 1} methods"
     if gains[0][1].mean == 0:
         start = f"No method is better than {called(result)}"
+    elif not gains[0][1].clear:
+        start = (
+            f"{called(result, starts=True)} is not clearly the best of {len(others) + 1} methods"
+        )
     return f"{start}: its test {metric.noun} of {_value(result)} is {', and '.join(parts)}."
+
+
+def _with_skill(best: Result, skill: Skill | None) -> str:
+    """A sentence on what the best method has over no skill, where that is clear."""
+    if skill is None:
+        return ""
+    metric = get_metric(best.metric)
+    return (
+        f" {called(best, starts=True)} clearly beats {skill.name} "
+        f"({measured(skill.value, best.metric)}), by {metric.size(skill.gain)}."
+    )
 
 
 def _sure(one: Gain, result: Result) -> str:
     """Whether a difference is clear, in brackets."""
-    if is_clear(one, result):
-        return " (clear)"
-    seeds, records = len(result.test["per_seed"]), test_records(result)
+    return " (clear)" if one.clear else f" (may be chance{_because(one, result)})"
+
+
+def _because(one: Gain, result: Result) -> str:
+    """Why a difference that is not clear is not."""
     if few_records(result):
-        return f" (may be chance: {records} test records)"
+        return f": {count(test_records(result) or 0, 'test record')}"
     if math.isnan(one.error):
-        return f" (may be chance: {count(seeds, 'seed')})"
-    return " (may be chance)"
+        return f": {count(len(result.test['per_seed']), 'seed')}"
+    return ""
 
 
 def _more(result: Result, best: Result, skill: Skill | None) -> list[str]:

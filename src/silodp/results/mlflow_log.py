@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from silodp.base.errors import SilodpError
-from silodp.base.text import own_file_name
+from silodp.base.text import folder_names
 from silodp.results.model_export.in_memory import card_of_silo
 from silodp.results.model_export.markdown_card import escaped, markdown_card
 from silodp.results.result import Result
@@ -68,9 +68,9 @@ def _log(mlflow: Any, result: Result) -> None:
     mlflow.log_text(_privacy(result), "privacy.md")
     mlflow.log_dict(result.as_json(), "result.json")
     if result.models is not None:
-        for place, silo in enumerate(result.per_silo):
-            card = markdown_card(card_of_silo(result, place))
-            mlflow.log_text(card, f"cards/{own_file_name(silo['silo'])}.md")
+        names = folder_names([silo["silo"] for silo in result.per_silo])
+        for place, name in enumerate(names):
+            mlflow.log_text(markdown_card(card_of_silo(result, place)), f"cards/{name}.md")
 
 
 def _log_number(mlflow: Any, name: str, value: float | None, step: int | None = None) -> None:

@@ -71,8 +71,9 @@ class Result:
       metrics: [{"metric", "release", "test", "no_skill", "private", "per_silo"}], `metric` first:
         all that was measured at the last round, beside the best prediction without features, with
         intervals (see `runs.evaluation`). `release` says whether it is "exact" (and so stays with
-        the records), "noisy" (and what part of epsilon it took, `share`) or "none". Empty in
-        results of sweeps and of format 1.
+        the records), "noisy" (and what part of epsilon it took, `share`) or "none"; `private`
+        which noise it has or would have, and whether that hides it. Empty in results of sweeps and
+        of format 1.
       problem: {"task", "target", "unit", "classes", "columns"}: what was learned from what, where
         known; `unit` is how much of the target's own unit a metric's 1 is.
       seconds: how long each part took, by name.

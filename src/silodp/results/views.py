@@ -24,7 +24,7 @@ def in_a_line(result: "Result") -> str:
     how_many = [f"{silos} silo{'s' * (silos != 1)}", f"{seeds} seed{'s' * (seeds != 1)}"]
     models = ", with models" if result.models is not None else ""
     measured = (
-        f"test {metric.name} {metric.plus_minus(result.mean, result.std)} ({metric.better} is "
+        f"test {metric.short} {metric.plus_minus(result.mean, result.std)} ({metric.better} is "
         "better)"
     )
     if len(result.unmeasured) == silos:
@@ -89,13 +89,15 @@ def by_silo(result: "Result") -> pd.DataFrame:
 
 
 def _measured(result: "Result", place: int) -> dict[str, float | None]:
-    """All that was measured in a silo, each beside the best prediction without features."""
+    """All that was measured in a silo, with intervals and the best prediction without features."""
     values: dict[str, float | None] = {}
     for entry in result.metrics:
         if not entry["per_silo"]:  # beside a metric that was paid for, others are kept back
             continue
         own = entry["per_silo"][place]
-        values |= {entry["metric"]: own["mean"], f"{entry['metric']}_no_skill": own["no_skill"]}
+        name, ends = entry["metric"], own["interval"] or (None, None)
+        values |= {name: own["mean"], f"{name}_low": ends[0], f"{name}_high": ends[1]}
+        values[f"{name}_no_skill"] = own["no_skill"]
     return values
 
 

@@ -19,6 +19,7 @@ from silodp.models.model import is_heavy
 from silodp.privacy.ledger.account import Allowance
 from silodp.privacy.ledger.charging import Reservation
 from silodp.privacy.ledger.storage import SUFFIX, Ledger, ledger_paths, read_path
+from silodp.privacy.ledger.words import QUESTION
 from silodp.privacy.mechanisms.statistics import gaussian_event
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
@@ -59,7 +60,7 @@ def ledgers_of(prepared: Prepared) -> RunLedgers | None:
             reason = plan.statement()["unproven"][0].removesuffix(".")
             raise SilodpError(
                 f"Silo {plan.silo!r}: a ledger holds only what is proven, and this run is not "
-                f"({reason}): change it, or leave out --ledger."
+                f"({reason.rstrip('.')}): change it, or leave out --ledger."
             )
     return _ledgers(spec, names, spec.plans, spec.policies)
 
@@ -199,4 +200,5 @@ def _which_records(request: RunRequest) -> dict[str, Any]:
 def _last_about(ledger: Ledger) -> dict[str, Any]:
     """The description of the silo's latest run, such as its data and record count."""
     about = [entry.body["about"] for entry in ledger.entries if "about" in entry.body]
+    about = [one for one in about if QUESTION not in one]
     return about[-1] if about else {}

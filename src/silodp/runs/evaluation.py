@@ -11,6 +11,7 @@ seed's test records: seeds share records, so that several do not make them narro
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -24,13 +25,16 @@ from silodp.engines.layout import pad_rows
 from silodp.models.metrics import MeanMetric, Metric, wilson
 from silodp.models.model import Model
 from silodp.privacy.accounting.steps import moved_by
-from silodp.privacy.plan import SiloPlan
 from silodp.results.result import summary
 from silodp.runs.prepare import Prepared
-from silodp.runs.run_results import over_silos
+from silodp.runs.resolve import RunSpec
+from silodp.runs.run_results import over_silos, summary_of_known
 
 RESAMPLES = 200
 FEWEST_RESAMPLED = 5  # test records: of fewer, resamples say nothing
+# So many resamples may be without the metric (without a record of one class, say): where more are,
+# the others vary less than other records would.
+_MOST_LACKING = 0.05
 NOISY_SHARE = 0.1  # of epsilon, for which the price of a noisy metric is told
 # Noise above this part of what there is without skill hides what a model has learned.
 _MOST_NOISE = 0.1
@@ -79,8 +83,7 @@ def exact_metrics(
         entry = _Measured(metric, spec.model.deciding, outputs, federations, resampled).entry(
             own if place == 0 else None
         )
-        entry["private"] = _as_noisy(metric, spec.plans, federations[0], entry)
-        found.append(entry)
+        found.append(_with_noise(entry, metric, spec, federations[0]))
     return found
 
 
@@ -129,40 +132,51 @@ class _Measured:
         """What the result says of it; `own` are the values as the run has them [seeds, silos]."""
         values = self._values if own is None else np.where(self._known, own, np.nan)
         overall = self._over_silos(values)
-        tried = _deviations(self._over_silos_tried(self._tried, self._values))
-        count = float(np.mean((self._counts * self._known).sum(axis=1)))
+        seeds = ~np.isnan(overall)  # in which any silo has it
+        tried = self._over_silos_tried(self._tried, self._values)
+        count = self._count_overall() if self._is_share else 0.0
         return {
             "metric": self._metric.name,
             "release": "exact",
             "share": None,
-            "test": _rounded(summary(overall))
-            | {"interval": self._interval(overall, tried, count, self._tests())},
-            "no_skill": self._no_skill(overall) if self._has_none else None,
+            "test": self._told(overall, seeds)
+            | {
+                "interval": self._interval(
+                    overall[seeds], tried[seeds], count, self._tests(), self._lacking()
+                )
+            },
+            "no_skill": self._no_skill(overall, seeds) if self._has_none else None,
             "per_silo": [
                 {"silo": silo.name, **self._of_silo(k, values[:, k])}
                 for k, silo in enumerate(self._federations[0].silos)
             ],
         }
 
-    def _no_skill(self, overall: np.ndarray) -> dict[str, Any]:
-        """Without skill, and what models gain over it."""
+    def _told(self, per_seed: np.ndarray, seeds: np.ndarray) -> dict[str, Any]:
+        return _rounded(summary_of_known(np.where(seeds, per_seed, 0.0), seeds))
+
+    def _no_skill(self, overall: np.ndarray, seeds: np.ndarray) -> dict[str, Any]:
+        """Without skill, and what models gain over it, in the seeds that have the metric."""
         none = self._over_silos(self._none)
-        gains = self._metric.gains(overall, none)
-        low = high = None
-        if self._tests() >= FEWEST_RESAMPLED and not np.isnan(overall).any():
-            tried = self._over_silos_tried(self._tried, self._values)
-            tried_none = self._over_silos_tried(self._tried_none, self._none)
-            pairs = zip(tried, tried_none, strict=True)
-            spread = np.stack([self._metric.gains(own, other) for own, other in pairs])
-            low, high = (gains.mean() + np.quantile(_deviations(spread), _ENDS)).tolist()
-        gain = {"mean": float(gains.mean()), "low": low, "high": high}
-        return _rounded(summary(none)) | {"gain": _rounded(gain)}
+        mean = low = high = None
+        if seeds.any():
+            gains = self._metric.gains(overall[seeds], none[seeds])
+            mean = float(gains.mean())
+            if self._tests() >= FEWEST_RESAMPLED and self._lacking() <= _MOST_LACKING:
+                tried = self._over_silos_tried(self._tried, self._values)[seeds]
+                tried_none = self._over_silos_tried(self._tried_none, self._none)[seeds]
+                pairs = zip(tried, tried_none, strict=True)
+                spread = np.stack([self._metric.gains(own, other) for own, other in pairs])
+                low, high = (mean + np.quantile(_deviations(spread), _ENDS)).tolist()
+        gain = {"mean": mean, "low": low, "high": high}
+        return self._told(none, seeds) | {"gain": _rounded(gain)}
 
     def _of_silo(self, k: int, values: np.ndarray) -> dict[str, Any]:
         known = self._known[:, k]
         if not known.any():
             return {"mean": None, "std": None, "interval": None, "no_skill": None}
-        tried = _deviations(_filled(self._tried[known, k], self._values[known, k]))
+        tried = _filled(self._tried[known, k], self._values[known, k])
+        lacking = float(np.isnan(self._tried[known, k]).mean())
         records = np.mean([len(one.silos[k].test) for one in self._federations])
         of = summary(values[known])
         none = float(self._none[known, k].mean())
@@ -171,28 +185,55 @@ class _Measured:
                 "mean": of["mean"],
                 "std": of["std"],
                 "interval": self._interval(
-                    values[known], tried, float(self._counts[known, k].mean()), float(records)
+                    values[known],
+                    tried,
+                    float(self._counts[known, k].mean()),
+                    float(records),
+                    lacking,
                 ),
                 "no_skill": none if self._has_none else None,
             }
         )
 
     def _interval(
-        self, values: np.ndarray, tried: np.ndarray, count: float, records: float
+        self, values: np.ndarray, tried: np.ndarray, count: float, records: float, lacking: float
     ) -> list[float] | None:
-        """The interval of a mean over seeds; None of too few test records."""
+        """The interval of a mean over seeds, of which `tried` are resamples; None of too few.
+
+        A share `lacking` of the resamples has no such metric.
+        """
+        if not len(values):
+            return None
         mean = float(values.mean())
         if count > 0:
             return _rounded(list(wilson(min(max(mean, 0.0), 1.0), count)))
         if self._is_share or records < FEWEST_RESAMPLED or not math.isfinite(mean):
             return None
-        ends = mean + np.quantile(tried, _ENDS)
+        if lacking > _MOST_LACKING:
+            return None
+        ends = mean + np.quantile(_deviations(tried), _ENDS)
         return _rounded(np.clip(ends, *self._metric.limits).tolist())
+
+    def _lacking(self) -> float:
+        """The share of resamples, of silos that have the metric, that have none."""
+        return float(np.isnan(self._tried[self._known]).mean()) if self._known.any() else 1.0
 
     def _tests(self) -> float:
         """Test records of the silos that have the metric, in one seed."""
         counts = np.stack([one.test_counts for one in self._federations])
         return float(np.mean((counts * self._known).sum(axis=1)))
+
+    def _count_overall(self) -> float:
+        """Of how many records a single share would be as sure as the mean over silos.
+
+        Silos weigh by their test records, and not by those that their own share is of: a silo with
+        two positives among a hundred records makes a mean of recalls as unsure as it weighs.
+        """
+        tests = np.stack([one.public_test_counts for one in self._federations]) * self._known
+        weights = tests / np.maximum(1, tests.sum(axis=1, keepdims=True))
+        variance = (weights**2 / np.maximum(1, self._counts)).sum(axis=1)
+        known = variance[variance > 0]  # of seeds in which any silo has it
+        return float(np.mean(1 / known)) if len(known) else 0.0
 
     def _over_silos(self, values: np.ndarray) -> np.ndarray:
         """[seeds, silos] -> [seeds]."""
@@ -309,7 +350,7 @@ def _released(
     }
     none = {"mean": None, "std": None, "per_seed": [None] * len(federations), "interval": None}
     return [
-        entry,
+        _with_noise(entry, first, spec, federations[0]),
         *(
             {
                 "metric": metric.name,
@@ -325,33 +366,65 @@ def _released(
     ]
 
 
-def _as_noisy(
-    metric: Metric, plans: Sequence[SiloPlan], federation: Federation, entry: dict[str, Any]
-) -> dict[str, Any] | None:
-    """What a noisy one would be worth: the noise of the silo in the middle, at a tenth of epsilon.
+def _with_noise(
+    entry: dict[str, Any], metric: Metric, spec: RunSpec, federation: Federation
+) -> dict[str, Any]:
+    """The entry with what noise does to it: what it has, or would have for a tenth of epsilon.
 
-    None where there is none to be had: it is no mean over records, a subject has several, or
-    nothing is private anyway.
+    `private` is about the silo in the middle, by test records, and says why where there is no
+    noise to be had; each silo has its own. None where no privacy is asked for.
     """
-    plan_and_count = [
-        (plan, silo.public_test_count)
-        for plan, silo in zip(plans, federation.silos, strict=True)
-        if plan.private
-    ]
-    if not isinstance(metric, MeanMetric) or federation.by_subject or not plan_and_count:
-        return None
-    plan, count = sorted(plan_and_count, key=lambda one: one[1])[len(plan_and_count) // 2]
-    alone = get_sigma_gaussian(NOISY_SHARE * plan.epsilon, plan.delta_for_queries)
-    noise = metric.largest(1.0) * alone * moved_by(plan.relation) / count
-    none = entry["no_skill"]
-    scale = none["mean"] if metric.by_ratio and none is not None else 1.0
-    useful = bool(noise <= _MOST_NOISE * scale)
-    return {
-        "share": NOISY_SHARE,
-        "noise": float(f"{noise:.3g}"),
-        "test_records": int(count),
-        "useful": useful,
-    }
+    protected = [plan for plan in spec.plans if plan.private]
+    if not protected:
+        return entry | {"private": None}
+    share = entry["share"] or NOISY_SHARE
+    about: dict[str, Any] = {"share": share, "noise": None, "test_records": None, "useful": False}
+    if (reason := _why_never(metric, spec, federation)) is not None:
+        return entry | {"private": about | {"reason": reason}}
+    assert isinstance(metric, MeanMetric)
+    none = entry["no_skill"] or entry["test"]
+    # Without a test record there is nothing that noise could be compared with.
+    least = 0.0 if none["mean"] is None else _MOST_NOISE * abs(none["mean"])
+    if not metric.by_ratio:
+        least = _MOST_NOISE
+    own: list[dict[str, Any] | None] = []
+    for plan, policy, silo in zip(spec.plans, spec.policies, federation.silos, strict=True):
+        count = silo.public_test_count
+        if not (plan.private and policy.count_is_public and count):
+            own.append(None)
+            continue
+        alone = plan.metric_noise
+        if entry["release"] == "exact":
+            alone = _sigma(share * plan.epsilon, plan.delta_for_queries) * moved_by(plan.relation)
+        noise = metric.largest(spec.request.metric_bound) * alone / count
+        own.append(
+            {
+                "noise": float(f"{noise:.3g}"),
+                "test_records": int(count),
+                "useful": bool(noise <= least),
+            }
+        )
+    per_silo = [silo | {"private": one} for silo, one in zip(entry["per_silo"], own, strict=True)]
+    known = sorted((one for one in own if one is not None), key=lambda one: one["test_records"])
+    if not known:
+        return entry | {"private": about | {"reason": _SECRET_COUNTS}, "per_silo": per_silo}
+    about |= {**known[len(known) // 2], "reason": None}
+    return entry | {"private": about, "per_silo": per_silo}
+
+
+_SECRET_COUNTS = "no silo has a public number of test records"
+_sigma = cache(get_sigma_gaussian)  # silos often share their budgets
+
+
+def _why_never(metric: Metric, spec: RunSpec, federation: Federation) -> str | None:
+    """Why the metric cannot be had with noise, at whatever size; None if it can."""
+    if not isinstance(metric, MeanMetric):
+        return "it is no mean over records"
+    if federation.by_subject:
+        return "a subject may have several test records"
+    if not any(policy.count_is_public for policy in spec.policies):
+        return _SECRET_COUNTS
+    return None
 
 
 def _rounded(value: Any) -> Any:

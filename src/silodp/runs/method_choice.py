@@ -8,6 +8,7 @@ from typing import Any
 from silodp.base.errors import SilodpError
 from silodp.config.options import RunRequest
 from silodp.config.silo_options import lambda_of_each
+from silodp.data.tasks import get_task
 from silodp.methods import MethodEntry, is_ours
 from silodp.methods.check import check_method, checked_schedule
 from silodp.models.model import Model
@@ -55,6 +56,17 @@ def check_choice(
             "compare parameters one by one, which says nothing about models such as "
             f"{model.name!r} that reach the same function with other parameters: choose a linear "
             "model, or method mrmtl."
+        )
+    task = get_task(model.task)
+    if method.in_messages and task.as_vectors is None:
+        raise SilodpError(
+            f"Method {name!r} is for numbers and classes to predict, but the data are {task.name}: "
+            "use method ebmtl."
+        )
+    if method.in_messages and (model.name != task.model or model.prevalence is not None):
+        raise SilodpError(
+            f"Method {name!r} is for linear models without weights: leave out --model and "
+            "--prevalence, or use method ebmtl."
         )
     for values, own in zip(settings, own_values, strict=True):
         _check_finite(values, method, own, silos)

@@ -24,7 +24,7 @@ from silodp.data.tasks import get_task
 from silodp.engines.execution import check_equal_shapes, evaluated_rounds
 from silodp.methods import MethodEntry, get_method
 from silodp.models.metrics import Metric, mean_metric, metrics_for
-from silodp.models.model import Model, get_model, on_pixels
+from silodp.models.model import MOST_SCORED, Model, get_model, on_pixels
 from silodp.privacy.accounting.across_silos import composed_guarantee
 from silodp.privacy.plan import SideQueries, SiloPlan, TrainingSettings, make_plans
 from silodp.privacy.policy import RECORD_COUNT, Policy, check_declared, concerns
@@ -264,6 +264,13 @@ def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Lo
             ]
         )
 
+    else:
+        first = loaded.federations[0]
+        parts = [part.y for silo in first.silos for part in (silo.train, silo.test)]
+        target = preparation_of(first, first.silos[0]).target
+        with problems.noted():
+            get_task(first.task).check_labels(np.concatenate(parts), target)
+
     def prepared(federations: list[Federation]) -> None:
         check_worthwhile(
             prepare_loaded([request], loaded._replace(federations=federations), None, reporter)
@@ -338,6 +345,12 @@ def _check_side_queries(requests: Sequence[RunRequest], federation: Federation) 
             raise SilodpError(
                 f"--metric-share: silo {silo.name!r} has no test record: give it some, or leave it "
                 "out (--exclude-silos)."
+            )
+        if silo.max_test_count > MOST_SCORED:
+            raise SilodpError(
+                f"--metric-share: silo {silo.name!r} may have {silo.max_test_count} test records, "
+                f"more than the {MOST_SCORED} over which a noisy metric can be summed: leave the "
+                "option out."
             )
 
 
@@ -469,19 +482,23 @@ def policies_of(
 ) -> tuple[Policy, ...]:
     """The policy of each silo, from its file or else from options; never looser than either.
 
-    Silos that were `left_out` may have one as well: where it is by their number of records, they
-    must allow that it is public.
+    Silos that were `left_out` may have one as well. Where silos are left out by their number of
+    records, all must allow that it is public, also if none was: that says something of them too.
     """
-    if left_out:
-        policies = policies_of(options, [*silos, *left_out], by_subject)
-        for silo, policy in zip((*silos, *left_out), policies, strict=True):
-            if options.request.min_records and not policy.count_is_public:
-                raise SilodpError(
-                    f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --min-records would "
-                    "tell something of it: name the silos that are to be left out "
-                    "(--exclude-silos)."
-                )
-        return policies[: len(silos)]
+    everybody = (*silos, *left_out)
+    policies = _policies_of_all(options, everybody, by_subject)
+    for silo, policy in zip(everybody, policies, strict=True):
+        if options.request.min_records and not policy.count_is_public:
+            raise SilodpError(
+                f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --min-records would tell "
+                "something of it: name the silos that are to be left out (--exclude-silos)."
+            )
+    return policies[: len(silos)]
+
+
+def _policies_of_all(
+    options: ResolvedOptions, silos: Sequence[str], by_subject: bool
+) -> tuple[Policy, ...]:
     request = options.request
     given = {name: options.values[name] for name in tagged("policy")}
     given["subject"] = request.subject_column or ("subject" if by_subject else None)

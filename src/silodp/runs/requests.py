@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.methods import METHOD_OPTIONS, METHODS, MethodEntry, get_method
@@ -47,7 +47,7 @@ def requests_of(
         raise SilodpError("A list to sweep over is empty: give at least one value.")
     for name in options:
         if name not in OPTIONS:
-            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, OPTIONS)}.")
+            raise SilodpError(f"Option {name!r} is unknown: {meant(name, OPTIONS)}")
     requests = [RunRequest(**options, **point) for point in points]
     checked = [name for name in given if name not in uses]
     for name in checked:
@@ -87,6 +87,11 @@ def _reason(name: str, values: Mapping[str, Any], method: MethodEntry) -> str | 
     if name == "regulariser" and not method.pulls:
         others = [other for other, entry in METHODS.items() if entry.pulls]
         return _of_others(name, values, others)
+    if "of_training" in option.tags and method.in_messages:
+        return (
+            f"{option.flag}: method {values['method']!r} has no training passes, and takes no "
+            "choice of this kind: leave it out, or use ebmtl."
+        )
     if "of_selections" in option.tags and not _selects(values, method):
         return (
             f"{option.flag}: method {values['method']!r} makes no private selections here: leave "

@@ -17,6 +17,9 @@ from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.runs.method_choice import OwnValues
 
+# Messages by what labels are: of several classes, a second one gains less than the first loses.
+USUAL_MESSAGES = {"numbers": 3, "signs": 3, "places": 1, None: 3}
+
 
 @dataclass(frozen=True)
 class ResolvedOptions:
@@ -26,6 +29,7 @@ class ResolvedOptions:
       request: the request.
       model_name: the model's name.
       rounds: the number of communication rounds.
+      messages: messages of each silo, in a method of these; else None.
       batch_size: expected records in a step.
       clip: largest norm of a record's gradient.
       lr: learning rate of local training.
@@ -42,6 +46,7 @@ class ResolvedOptions:
     request: RunRequest
     model_name: str
     rounds: int
+    messages: int | None
     batch_size: int
     clip: float
     lr: float
@@ -92,13 +97,17 @@ def resolve(
     request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
 ) -> ResolvedOptions:
     """Resolves a request: options left open get values that fit the data."""
-    rounds = request.rounds or defaults.rounds
+    messages = None
+    if get_method(request.method).in_messages:
+        messages = request.messages or USUAL_MESSAGES[get_task(task).as_vectors]
+    rounds = messages or request.rounds or defaults.rounds
     # Each evaluation that is released costs privacy: one is enough, unless more are requested.
     usual = rounds if request.metric_share else max(1, rounds // 20)
     return ResolvedOptions(
         request=request,
         model_name=custom_model.name if custom_model else request.model or defaults.model,
         rounds=rounds,
+        messages=messages,
         batch_size=request.batch_size or defaults.batch_size,
         clip=request.clip or defaults.clip,
         lr=request.lr or defaults.lr,

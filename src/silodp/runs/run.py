@@ -23,7 +23,7 @@ from silodp.data.source import DataSource
 from silodp.engines.job import Job, Setting
 from silodp.engines.programs import Programs
 from silodp.models.metrics import mean_metric
-from silodp.models.model import Model
+from silodp.models.model import Model, check_custom
 from silodp.results.result import FROM_PYTHON, Result
 from silodp.runs.accounts import ledgers_of, refuse_early
 from silodp.runs.baselines import forget_baselines, train_baselines
@@ -162,6 +162,7 @@ def plan(
 def _requests(
     options: Mapping[str, Any], federation: Data | None, custom_model: Model | None
 ) -> list[RunRequest]:
+    check_custom(custom_model)
     # What is bound to a table of the caller's takes the options that say how it is loaded.
     own_data = federation is not None and not isinstance(federation, DataSource)
     return requests_of(options, own_data=own_data, own_model=custom_model is not None)

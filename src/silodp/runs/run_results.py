@@ -72,7 +72,7 @@ def result_of(
                 "silo": silo.name,
                 "records": silo.public_count if policy.count_is_public else None,
                 "test_records": silo.public_test_count if _shown(policy) else None,
-                **_summary_of_silo(by_silo[-1, :, place], has_value[:, place]),
+                **summary_of_known(by_silo[-1, :, place], has_value[:, place]),
             }
             for place, (silo, policy) in enumerate(
                 zip(federation.silos, spec.policies, strict=True)
@@ -148,8 +148,8 @@ def over_silos(
     return (np.where(has_value | np.isnan(by_silo), by_silo, 0.0) * weights).sum(axis=-1)
 
 
-def _summary_of_silo(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, Any]:
-    """Summary over the seeds in which the silo has the metric; None stands for the others.
+def summary_of_known(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, Any]:
+    """Summary over the seeds in which there is the metric; None stands for the others.
 
     NaN is different: the metric of a model that diverged, whether it could be measured or not.
     """

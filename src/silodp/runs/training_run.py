@@ -210,12 +210,9 @@ def _filled(
         train.subject,
     )
     preparation = preparation.filled_with(means)
-
-    def filled(records: Records) -> Records:
-        x = records.x.copy()
-        for place, mean in zip(waits, means, strict=True):
-            assert records.absent is not None
-            x[records.absent[:, place], place] = mean
-        return replace(records, x=x, absent=None)
-
-    return replace(silo, train=filled(silo.train), test=filled(silo.test), preparation=preparation)
+    return replace(
+        silo,
+        train=preparation.filled(silo.train),
+        test=preparation.filled(silo.test),
+        preparation=preparation,
+    )

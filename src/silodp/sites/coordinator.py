@@ -60,7 +60,14 @@ class Coordinator:
       deadline: seconds to wait for them.
     """
 
-    def __init__(self, folder: Path, job: str):
+    def __init__(self, folder: Path, job: str, silence: str | None = None):
+        """The job from where it stands in the federation's folder.
+
+        Args:
+          folder: the federation's.
+          job: its name.
+          silence: what is said of a site that does not answer; else that it did not in time.
+        """
         text = (folder / PROPOSAL_FILE).read_text(encoding="utf-8")
         self.proposal = read_proposal(text, str(folder / PROPOSAL_FILE))
         if not is_job_of(job, self.proposal):
@@ -88,6 +95,7 @@ class Coordinator:
         self._phase: Kind = "join"
         self.targets = list(self.proposal.sites)
         self.deadline = self.proposal.rules.deadline
+        self._silence = silence or f"no answer within {self.deadline:g} s"
         self._status = dict.fromkeys(self.proposal.sites, "asked")
         self._silent: list[str] = []  # sites that did not answer, and may when they are back
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
@@ -114,6 +122,13 @@ class Coordinator:
         self._sent_at = time.perf_counter()
         if self._phase == "join":
             return self._request("join", [])
+        return self.next_work()
+
+    def next_work(self) -> Request | None:
+        """What comes after joining: to train in the next round, or to finish; None at the end.
+
+        For who asks for it without waiting for who joins, which is answered along with it.
+        """
         broadcast = flatten(self._broadcast(self._server))
         if self._about["round"] < self.rounds:
             self._phase = "train"
@@ -135,7 +150,7 @@ class Coordinator:
             reply = replies.get(site)
             if reply is None:
                 self._silent.append(site)
-                self._leave_out(site, f"no answer within {self.deadline:g} s")
+                self._leave_out(site, self._silence)
             elif not _is_plain(reply):
                 self._leave_out(site, "its reply is not one that silodp gives")
             elif reply.status != "ok":
@@ -275,7 +290,7 @@ class Coordinator:
             )
             raise QuorumError(
                 f"{len(sites)} of {len(self.proposal.sites)} sites {what}, but the quorum is "
-                f"{quorum} ({statuses}): submit again when they are back."
+                f"{quorum} ({statuses}): try again when they are back."
             )
 
     def _save(self) -> None:

@@ -1,8 +1,4 @@
-"""A federation on one machine, to try silodp out: processes, certificates and files are real.
-
-Made-up hospitals predict how many days a patient stays. They differ, each has a budget of its own,
-and none has many records.
-"""
+"""A federation on one machine, to try silodp out: processes, certificates and files are real."""
 
 import contextlib
 import socket
@@ -10,9 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
@@ -32,45 +25,11 @@ from silodp.sites.flare.processes import (
 )
 from silodp.sites.flare.submission import run_job
 from silodp.sites.job_at_site import RESULTS
+from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, made_up_table
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite, load_records
 from silodp.sites.site_files import read_site
 from silodp.sites.site_setup import set_up, site_status
-
-NAMES = (
-    *("north", "south", "east", "west", "harbour", "hill"),
-    *("lake", "forest", "valley", "river", "castle", "garden"),
-)
-BUDGETS = (1.0, 3.0, 6.0)
-DELTA = 1e-4
-_RECORDS = (160, 300)
-_WARDS = ("medical", "surgical", "cardiac")
-
-_FED = """\
-name = "Demo"
-sites = [{sites}]
-
-[server]
-host = "localhost"
-port = {port}
-
-[training]
-method = "ebmtl"
-rounds = {rounds}
-batch_size = 32
-lr = 0.1
-weights = "uniform"
-
-[schema]
-target = "days"
-task = "regression"
-range = [0, 30]
-bounds = {{age = [0, 110], severity = [0, 10], earlier_stays = [0, 20]}}
-levels = {{ward = ["medical", "surgical", "cardiac"]}}
-
-[rules]
-deadline = 60
-"""
 
 
 def run_demo(
@@ -130,39 +89,6 @@ def run_demo(
 def _tested(result: Result) -> dict[str, Any]:
     """The site's metric, by its own name."""
     return {"metric": result.metric, result.metric: result.mean}
-
-
-def fed_text(sites: Sequence[str], port: int, rounds: int) -> str:
-    """The fed.toml of the made-up hospitals."""
-    return _FED.format(sites=", ".join(f'"{name}"' for name in sites), port=port, rounds=rounds)
-
-
-def made_up_table(place: int, differ: float = 0.1) -> pd.DataFrame:
-    """A hospital's records; the model behind the length of a stay differs a little from others'."""
-    rng = np.random.default_rng(100 + place)
-    number = int(rng.integers(*_RECORDS))
-    age, severity = rng.uniform(18, 100, number), rng.uniform(0, 10, number)
-    earlier = rng.poisson(2, number).clip(0, 20)
-    ward = rng.choice(_WARDS, number)
-    habits = rng.normal(0, differ, 4)
-    days = (
-        2
-        + (0.06 + 0.02 * habits[0]) * age
-        + (0.8 + habits[1]) * severity
-        + (0.4 + 0.3 * habits[2]) * earlier
-        + (2 + 4 * habits[3]) * (ward == "cardiac")
-        + rng.normal(0, 1, number)
-    )
-    return pd.DataFrame(
-        {
-            "patient": [f"{place}-{i}" for i in range(number)],
-            "age": age.round(1),
-            "severity": severity.round(2),
-            "earlier_stays": earlier,
-            "ward": ward,
-            "days": days.clip(0, 30).round(2),
-        }
-    )
 
 
 def _local_errors(folders: dict[str, Path], proposal: Proposal) -> dict[str, float]:

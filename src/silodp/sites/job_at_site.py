@@ -56,6 +56,7 @@ from silodp.sites.refusals import (
     NOT_FINITE,
     SPENT,
     Refusal,
+    StaleRefusal,
 )
 from silodp.sites.site_files import SiteConfig
 from silodp.sites.site_plan import ledgers_at_site, plan_of
@@ -282,10 +283,10 @@ class JobAtSite:
         if number >= rounds:
             raise Refusal(f"round {number + 1} is asked for, but {rounds} were agreed on")
         if number < last:
-            raise Refusal(f"round {number + 1} was answered, and round {last + 1} after it")
+            raise StaleRefusal(f"round {number + 1} was answered, and round {last + 1} after it")
         if number > last:
             if self._about["finished"]:
-                raise Refusal("the job is finished at this site")
+                raise StaleRefusal("the job is finished at this site")
             self._train(number, self._broadcast(arrays))
         self._answered.note(number)
         if self._about["failed"]:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from silodp.sites.refusals import Refusal
+from silodp.sites.refusals import BusyRefusal
 
 # Seconds to wait for a process that was at work on the job: it may be about to end.
 PATIENCE = 20.0
@@ -27,5 +27,5 @@ def only_one(path: Path, patience: float | None = None) -> IO[str]:
         except OSError:
             if time.monotonic() > end:
                 lock.close()
-                raise Refusal("another process of the site is at work on this job") from None
+                raise BusyRefusal("another process of the site is at work on this job") from None
         time.sleep(0.2)

@@ -21,3 +21,11 @@ NOT_FINITE = "the model is not finite any more: a smaller lr would help"
 
 class Refusal(SilodpError):
     """A site's refusal of a request: its text is all that the coordinator learns."""
+
+
+class BusyRefusal(Refusal):
+    """A refusal that another process of the site is the reason of, for as long as it is at work."""
+
+
+class StaleRefusal(Refusal):
+    """A refusal of a request that is older than what the site has answered since."""

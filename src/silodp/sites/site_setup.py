@@ -1,10 +1,11 @@
-"""A site's folder: made from its kit, and its status.
+"""A site's folder: made from what the coordinator sent, and its status.
 
 SITE/
   site.toml       the site's own: data, policy, ledger
   proposal.json   the coordinator's proposal, from the kit
   consented/      proposals that the site has consented to
-  kit/            certificates and FLARE's workspace
+  kit/            certificates and FLARE's workspace; or, where files are exchanged instead,
+  exchange/       the coordinator's invitation and the site's key
   state/          where each job stands
   results/        the site's own models, and how good they are
 
@@ -14,7 +15,7 @@ own: ledger/.)
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from silodp.privacy.ledger.storage import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.model_export.files import folders_of
 from silodp.results.result import RESULT_FILE, read_result
-from silodp.sites.flare.kits import PROPOSAL_FILE, unpack_kit
-from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
+from silodp.sites.coordinator import PROPOSAL_FILE
 from silodp.sites.job_at_site import RESULTS, STATE
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
@@ -64,17 +64,61 @@ def set_up(
       claim: the source that the records are; else the ledger is in the site's folder, and knows
         of no other federation.
     """
-    aside = (folder or kit).absolute().parent / f".{kit.stem}.unpacking"
+    from silodp.sites.flare.kits import unpack_kit
+
+    def unpack(aside: Path) -> str:
+        site = unpack_kit(kit, aside / KIT)
+        (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
+        return site
+
+    return make_site(
+        kit,
+        unpack,
+        folder,
+        data,
+        policy,
+        tell_noise=tell_noise,
+        test_fraction=test_fraction,
+        id_column=id_column,
+        claim=claim,
+    )
+
+
+def make_site(
+    sent: Path,
+    unpack: Callable[[Path], str],
+    folder: Path | None,
+    data: DataAtSite,
+    policy: Policy,
+    *,
+    tell_noise: bool = True,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    id_column: str | None = None,
+    claim: Claim | None = None,
+) -> Path:
+    """Makes a site's folder of whatever the coordinator sent, whole or not at all; returns it.
+
+    Args:
+      sent: the file from the coordinator.
+      unpack: puts what is in it into a folder, `PROPOSAL_FILE` among it; returns the site's name.
+      folder: as for `set_up`, like all that follows.
+      data: where the site's records are.
+      policy: what the site allows.
+      tell_noise: whether the coordinator may know the scale of its noise.
+      test_fraction: share of its records to keep for testing.
+      id_column: the column that names a record for good.
+      claim: the source that the records are.
+    """
+    aside = (folder or sent).absolute().parent / f".{sent.stem}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        site = unpack_kit(kit, aside / KIT)
-        folder = folder or kit.parent / site
+        site = unpack(aside)
+        folder = folder or sent.parent / site
         if folder.exists() and any(folder.iterdir()):
             raise SilodpError(f"{folder} is there already: choose another --out.")
-        (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
         if site not in proposal_at(aside, None).sites:
             raise SilodpError(
-                f"{kit} is that of {site!r}, which is not in its proposal: get the kit again."
+                f"{sent} is that of {site!r}, which is not in its proposal: get the file again."
             )
         write_site(
             aside,
@@ -110,6 +154,11 @@ def proposal_at(folder: Path, path: Path | None) -> Proposal:
 def site_status(folder: Path) -> dict[str, Any]:
     """Whether the site runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
+    running = connected = False
+    if (folder / KIT).exists():  # else no process of it runs: it may be without FLARE
+        from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
+
+        running, connected = is_running(folder / SITE_PID), site_is_up(folder)
     runs: dict[str, Run] = {}
     if exists(config.ledger, config.ledger_name):
         runs = account_of(read_ledger(config.ledger, config.ledger_name)).runs
@@ -117,8 +166,8 @@ def site_status(folder: Path) -> dict[str, Any]:
     jobs = [_with_charge(read_json(path, remedy="look again"), runs) for path in paths]
     return {
         "site": config.site,
-        "running": is_running(folder / SITE_PID),
-        "connected": site_is_up(folder),
+        "running": running,
+        "connected": connected,
         "jobs": jobs,
         "source": config.source,
         "ledger": str(ledger_path(config.ledger, config.ledger_name)),

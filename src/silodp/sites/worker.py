@@ -51,6 +51,14 @@ class SiteWorker:
                 self.close()
                 return Reply("refused", INTERNAL)
 
+    def answer_here(self, request: Request) -> Reply:
+        """Replies, or raises what went wrong: for a person at the site, and nobody else.
+
+        A refusal is raised as well.
+        """
+        with self._one_at_a_time:
+            return self._answer(request)
+
     def close(self) -> None:
         """Ends the work on the job: another process may go on with it."""
         if self._at_work is not None:

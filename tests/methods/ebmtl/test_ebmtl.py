@@ -466,7 +466,7 @@ def test_two_silos_with_a_model_of_their_own_making():
         ({"method_options": "average=0.5"}, "average of method 'ebmtl' is 0.5"),
         ({"method_options": "average=inf"}, "average of method 'ebmtl' is inf"),
         ({"method_options": "average=yes"}, "'average' is 'yes'"),
-        ({"method_options": "avg=1"}, "no option 'avg': use 'average'"),
+        ({"method_options": "avg=1"}, "no option 'avg': did you mean 'average'"),
         ({"method": "ifca+ebmtl"}, r"'ifca\+ebmtl'.*cannot go on within clusters"),
     ],
 )

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from silodp.data.problems import Fault, Problems
+from silodp.data.problems import Fault, Problems, as_one
 from silodp.data.tables.by_value import (
     LARGEST,
     MISSING,
@@ -216,12 +216,15 @@ class Encoder:
 
     def encode_present(self, silo: str, frame: pd.DataFrame, lacking: np.ndarray) -> np.ndarray:
         """[rows, features], 0 where a value is lacking [rows, columns]."""
-        parts = []
+        parts, problems = [], Problems()
         for column, missing in zip(self.columns, lacking.T, strict=True):
             part = np.zeros((len(frame), len(column.feature_names)))
-            if not missing.all():
-                part[~missing] = column.encode(silo, values_of(frame, column.name).loc[~missing])
+            with problems.noted():
+                if not missing.all():
+                    present = values_of(frame, column.name).loc[~missing]
+                    part[~missing] = column.encode(silo, present)
             parts.append(part)
+        problems.check()
         return np.concatenate(parts, axis=1)
 
     def encode(self, silo: str, frame: pd.DataFrame) -> np.ndarray:
@@ -305,7 +308,7 @@ def _middle(low: float, high: float) -> float:
 def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
     """A number column as float64, finite and no larger than what a model can hold."""
     if column_type(values) != "number":
-        others = _others(values)
+        others = not_numbers(values) or list(values)
         raise Fault(
             f"Silo {silo!r}: column {name!r}",
             f"holds {others[0]!r}, which is not a number",
@@ -316,25 +319,28 @@ def numbers(silo: str, name: str, values: pd.Series) -> np.ndarray:
         )
     array = _as_floats(values)
     bad = ~(np.abs(array) <= LARGEST)
-    if bad.any():
+    if count := int(bad.sum()):
         raise Fault(
             f"Silo {silo!r}: column {name!r}",
-            f"holds {int(bad.sum())} infinite or too large numbers (the first is "
+            f"holds {count} infinite or too large number{'s' * (count > 1)} (the first is "
             f"{array[bad][0]:g})",
             "mend or drop those rows",
             silo=silo,
             column=name,
-            rows=int(bad.sum()),
+            rows=count,
         )
     return array
 
 
-def _others(values: pd.Series) -> list[object]:
-    """The values that are not numbers; of types that hold no numbers, all."""
-    if not types.is_object_dtype(values.dtype):
-        return list(values)
-    others = [v for v in values if column_type(pd.Series([v], dtype=object)) != "number"]
-    return others or list(values)
+def not_numbers(values: pd.Series) -> list[object]:
+    """The values that are not numbers, not even as text."""
+
+    def like_number(value: object) -> bool:
+        if isinstance(value, str):
+            return _is_number(value)
+        return column_type(pd.Series([value], dtype=object)) == "number"
+
+    return [value for value in values if not like_number(value)]
 
 
 def _as_floats(values: pd.Series) -> np.ndarray:
@@ -425,17 +431,22 @@ def kind_of(frames: Frames, name: str, declare: str) -> Kind:
     if set(kinds.values()) == {"number"}:
         return "number"
     _check_words(frames, name, declare)
-    for silo, kind in kinds.items():
-        of_numbers = [other for other, kind in kinds.items() if kind == "number"]
-        if kind != "number" and of_numbers:
-            raise Fault(
-                f"Silo {silo!r}: column {name!r}",
-                f"holds {values_of(frames[silo], name).iloc[0]!r}, but silo {of_numbers[0]!r} has "
-                "numbers there",
-                f"store it alike, or declare {declare}",
-                silo=silo,
-                column=name,
-            )
+    of_numbers = [silo for silo, kind in kinds.items() if kind == "number"]
+    if of_numbers:
+        raise as_one(
+            [
+                Fault(
+                    f"Silo {silo!r}: column {name!r}",
+                    f"holds {values_of(frames[silo], name).iloc[0]!r}, but silo "
+                    f"{of_numbers[0]!r} has numbers there",
+                    f"store it alike, or declare {declare}",
+                    silo=silo,
+                    column=name,
+                )
+                for silo, kind in kinds.items()
+                if kind != "number"
+            ]
+        )
     return "category"
 
 
@@ -502,20 +513,25 @@ def _check_words(frames: Frames, name: str, declare: str) -> None:
         or any(NUMBER_LIKE.fullmatch(text) for texts in texts_of.values() for text in texts)
     ):
         return
+    faults = []
     for silo, texts in texts_of.items():
         odd = [text for text in texts if not _is_number(text)]
         if odd:
             others = f" (and {', '.join(map(repr, odd[1:4]))})" if len(odd) > 1 else ""
             column = values_of(frames[silo], name)
-            raise Fault(
-                f"Silo {silo!r}: column {name!r}",
-                f"holds {odd[0]!r}{others} where numbers stand",
-                "write a plain number such as 1234.5, declare what the word stands for (in a "
-                f"schema: under [words]), or declare {declare} if it is a category",
-                silo=silo,
-                column=name,
-                rows=int(column.map(level_text).isin(odd).sum()),
+            faults.append(
+                Fault(
+                    f"Silo {silo!r}: column {name!r}",
+                    f"holds {odd[0]!r}{others} where numbers stand",
+                    "write a plain number such as 1234.5, declare what the word stands for (in a "
+                    f"schema: under [words]), or declare {declare} if it is a category",
+                    silo=silo,
+                    column=name,
+                    rows=int(column.map(level_text).isin(odd).sum()),
+                )
             )
+    if faults:
+        raise as_one(faults)
     silo, texts = next(iter(texts_of.items()))
     raise Fault(
         f"Silo {silo!r}: column {name!r}",

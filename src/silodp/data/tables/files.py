@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.data.problems import Fault, Problems, reported
 from silodp.data.tables.dialect import (
     MOST_BYTES,
@@ -143,16 +143,16 @@ def split_by_silo(
     check_column(where, frame, silo_column, "silo_column")
     silo_of = values_of(frame, silo_column)
     is_blank = (silo_of.isna() | (silo_of.astype(str).str.strip() == "")).to_numpy(bool)
-    if is_blank.any():
+    if blanks := int(is_blank.sum()):
         if not without_silo:
             problems.add(
                 Fault(
                     f"The silo column {silo_column!r}",
-                    f"is empty in {int(is_blank.sum())} rows",
+                    f"is empty in {blanks} row{'s' * (blanks > 1)}",
                     "name each row's silo, or drop such rows (in a schema: under [missing], "
                     f'{silo_column} = "drop")',
                     column=silo_column,
-                    rows=int(is_blank.sum()),
+                    rows=blanks,
                 )
             )
         frame = frame.loc[~is_blank]
@@ -218,7 +218,8 @@ def read_table(
     if len(frame.columns) < fewest:
         raise SilodpError(
             f"{path} has {len(frame.columns)} column only ({', '.join(map(repr, frame.columns))}): "
-            "a table needs features and a target; in a CSV file, separate columns by commas."
+            "a table needs features and a target; in a text file, separate columns by commas, "
+            "semicolons, tabs or bars (a schema's [file] says which, where it has a delimiter)."
         )
     if frame.empty:
         raise SilodpError(f"{path} has a header but no rows: give it records or leave it out.")
@@ -231,7 +232,7 @@ def check_column(where: object, frame: pd.DataFrame, column: str, option: str) -
         raise Fault(
             f"{where}:",
             f"{option} names the column {column!r}, which is not there",
-            f"use {one_of(column, frame.columns)}",
+            meant(column, frame.columns),
             column=column,
         )
 
@@ -308,7 +309,8 @@ def _read_text(
     # In the plain dialect, which pandas reads, row by row.
     plain = io.StringIO(newline="")
     try:
-        csv.writer(plain).writerows(plain_rows(path, dialect))
+        # In quotation marks: what begins with a space there keeps it.
+        csv.writer(plain, quoting=csv.QUOTE_ALL).writerows(plain_rows(path, dialect))
     except UnicodeError as error:
         raise SilodpError(
             f"{path} is not text in {dialect.encoding} ({error}): declare its encoding (in a "
@@ -430,7 +432,7 @@ def _read_excel(path: Path, sheet: str | None, reading: Reading) -> pd.DataFrame
     with pd.ExcelFile(path, engine="openpyxl") as book:
         names = [str(name) for name in book.sheet_names]
         if sheet is not None and sheet not in names:
-            raise SilodpError(f"{path} has no sheet {sheet!r}: use {one_of(sheet, names)}.")
+            raise SilodpError(f"{path} has no sheet {sheet!r}: {meant(sheet, names)}")
         sheets = {
             name: cast(pd.DataFrame, book.parse(name, header=None, dtype=cast(Any, object)))
             for name in ([sheet] if sheet is not None else names)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.config.data_options import DataOptions
 from silodp.config.options import OPTIONS
 from silodp.data.source import DataSource
@@ -30,7 +30,7 @@ def source_and_options(
         if name in _OWN_ARGUMENTS:
             raise SilodpError(f"{name} is given by {_OWN_ARGUMENTS[name]}=: leave it out.")
         if name not in known:
-            raise SilodpError(f"Option {name!r} is unknown: use {one_of(name, TAKES)}.")
+            raise SilodpError(f"Option {name!r} is unknown: {meant(name, TAKES)}")
     given = {}
     for name, value in options.items():
         if name in OPTIONS:

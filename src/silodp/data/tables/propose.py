@@ -478,7 +478,7 @@ def _target(
                 rows=sum(distinct[text] for text in odd) or len(texts),
             )
         why = ", the last is +1" if len(classes) == 2 else ""
-        if task.name == "ordinal":
+        if task.in_order:
             why = ": put them in order, the lowest first"
         lines.append(f"classes = {_toml([level_text(c) for c in classes])}  {_MARK}{why}")
         if chosen is None and len(classes) > 2:

@@ -49,14 +49,15 @@ it.
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from silodp.base.documents import check_keys, read_toml
 from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
+from silodp.data.problems import Problems
 from silodp.data.tables.beside import KEYS as BESIDE
 from silodp.data.tables.beside import Beside, checked_beside
 from silodp.data.tables.dialect import Dialect, dialect_of
@@ -65,6 +66,7 @@ DROP = "drop"
 NOISY_MEAN = "noisy mean"
 MISSING_WORD = "missing"
 SECTIONS = ("levels", "bounds", "dates", "words", "other", "missing")
+_Declared = TypeVar("_Declared")
 
 
 @dataclass(frozen=True)
@@ -159,23 +161,31 @@ def read_schema(path: Path) -> Schema:
     where = f"Schema {path}"
     document = read_toml(path, where)
     sections = (*SECTIONS, "target", "file")
-    check_keys(where, document, ("ignore", "from_records", *sections))
+    problems = Problems()
+    with problems.noted():
+        check_keys(where, document, ("ignore", "from_records", *sections))
     for section in sections:
         if not isinstance(document.get(section, {}), dict):
             raise SilodpError(f"{where}: {section!r} is not a section: write [{section}].")
     target = document.get("target", {})
-    check_keys(f"{where}, section [target]", target, ("range", "classes", *BESIDE))
-    schema = checked_schema(
-        where,
-        ignore=document.get("ignore"),
-        target_range=target.get("range"),
-        classes=target.get("classes"),
-        beside={key: target.get(key) for key in BESIDE},
-        file=document.get("file"),
-        **{section: document.get(section) for section in SECTIONS},
-    )
-    from_records = _names(where, document.get("from_records"), "from_records")
-    return replace(schema, from_records=from_records)
+    with problems.noted():
+        check_keys(f"{where}, section [target]", target, ("range", "classes", *BESIDE))
+    schema = Schema()
+    with problems.noted():
+        schema = checked_schema(
+            where,
+            ignore=document.get("ignore"),
+            target_range=target.get("range"),
+            classes=target.get("classes"),
+            beside={key: target.get(key) for key in BESIDE},
+            file=document.get("file"),
+            **{section: document.get(section) for section in SECTIONS},
+        )
+    with problems.noted():
+        from_records = _names(where, document.get("from_records"), "from_records")
+        schema = replace(schema, from_records=from_records)
+    problems.check()
+    return schema
 
 
 def schema_of(options: DataOptions) -> Schema:
@@ -223,59 +233,78 @@ def checked_schema(
     words: Any = None,
     file: Any = None,
 ) -> Schema:
-    """A schema from plain values, each of which is checked."""
+    """A schema from plain values, each of which is checked; all that is wrong is told at once."""
+    problems = Problems()
+
+    def each(
+        what: str, declared: Any, read: Callable[[str, str, Any], _Declared]
+    ) -> dict[str, _Declared]:
+        """What is declared of each column, as far as it is sound."""
+        found = {}
+        for column, value in (declared or {}).items():
+            with problems.noted():
+                found[column] = read(f"{where}: {what} of column {column!r}", column, value)
+        return found
+
     if target_range is not None and classes is not None:
-        raise SilodpError(
-            f"{where}: the target has both a range and classes: declare the range for regression, "
-            "or the classes for classification."
+        problems.add(
+            SilodpError(
+                f"{where}: the target has both a range and classes: declare the range for "
+                "regression, or the classes for classification."
+            )
         )
-    levels = {
-        column: _levels(f"{where}: levels of column {column!r}", values)
-        for column, values in (levels or {}).items()
-    }
-    bounds = {
-        column: _range(f"{where}: bounds of column {column!r}", values)
-        for column, values in (bounds or {}).items()
-    }
-    dates = {
-        column: _date_form(f"{where}: dates of column {column!r}", form)
-        for column, form in (dates or {}).items()
-    }
-    words = {
-        column: _numbers_of_words(f"{where}: words of column {column!r}", own)
-        for column, own in (words or {}).items()
-    }
+    with_levels = set(levels or ())
+    levels = each("levels", levels, lambda at, _, values: _levels(at, values))
+    unsound = with_levels - set(levels)  # of these, nothing more can be said
+    bounds = each("bounds", bounds, lambda at, _, values: _range(at, values))
+    dates = each("dates", dates, lambda at, _, form: _date_form(at, form))
+    words = each("words", words, lambda at, _, own: _numbers_of_words(at, own))
     for column in (*dates, *words):
         if column in levels or (column in dates and column in words):
-            raise SilodpError(
-                f"{where}: column {column!r} is declared twice, by levels, dates or words: declare "
-                "one of them."
+            problems.add(
+                SilodpError(
+                    f"{where}: column {column!r} is declared twice, by levels, dates or words: "
+                    "declare one of them."
+                )
             )
-    file = dict(file or {})
-    sheet = file.pop("sheet", None)
-    if sheet is not None and not isinstance(sheet, str):
-        raise SilodpError(f"{where}: sheet is {sheet!r}: give the name of a sheet.")
+    other, missing = (
+        {column: rule for column, rule in (rules or {}).items() if column not in unsound}
+        for rules in (other, missing)
+    )
+    other = each("other", other, lambda at, own, value: _level(at, value, levels.get(own, ())))
+    missing = each(
+        "missing", missing, lambda _, own, rule: _counts_as(where, own, rule, levels, bounds)
+    )
+    file, sheet = dict(file or {}), None
+    with problems.noted():
+        sheet = file.pop("sheet", None)
+        if sheet is not None and not isinstance(sheet, str):
+            raise SilodpError(f"{where}: sheet is {sheet!r}: give the name of a sheet.")
+    ignored, own_range, own_classes, dialect, own_beside = (), None, None, None, Beside()
+    with problems.noted():
+        ignored = _names(where, ignore)
+    with problems.noted():
+        own_range = None if target_range is None else _range(f"{where}: target range", target_range)
+    with problems.noted():
+        own_classes = None if classes is None else _levels(f"{where}: target classes", classes)
+    with problems.noted():
+        dialect = dialect_of(f"{where}, section [file]", file) if file else None
+    with problems.noted():
+        own_beside = checked_beside(where, _with_level_text(beside or {}))
+    problems.check()
     return Schema(
         dates=dates,
         words=words,
-        dialect=dialect_of(f"{where}, section [file]", file) if file else None,
+        dialect=dialect,
         sheet=sheet,
-        ignore=_names(where, ignore),
+        ignore=ignored,
         levels=levels,
         bounds=bounds,
-        other={
-            column: _level(f"{where}: other of column {column!r}", value, levels.get(column, ()))
-            for column, value in (other or {}).items()
-        },
-        missing={
-            column: _counts_as(where, column, value, levels, bounds)
-            for column, value in (missing or {}).items()
-        },
-        target_range=None
-        if target_range is None
-        else _range(f"{where}: target range", target_range),
-        classes=None if classes is None else _levels(f"{where}: target classes", classes),
-        beside=checked_beside(where, _with_level_text(beside or {})),
+        other=other,
+        missing=missing,
+        target_range=own_range,
+        classes=own_classes,
+        beside=own_beside,
     )
 
 

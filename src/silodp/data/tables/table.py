@@ -45,7 +45,7 @@ from silodp.data.tables.files import (
     values_of,
 )
 from silodp.data.tables.schema import Schema, level_text, schema_of
-from silodp.data.tables.target import Target, make_target
+from silodp.data.tables.target import Target, check_numbers, make_target
 from silodp.data.tables.times import at_or_after, places_in_time
 from silodp.data.tasks import get_task
 
@@ -361,6 +361,11 @@ def _table_of_frames(
             f"The classes of {target.name!r} were taken from the records of all silos, not "
             "declared; epsilon does not cover them."
         )
+    elif options.task is None and not target.declared and not schema.beside.given:
+        notes.append(
+            f"The task {target.task} was inferred from the values of {target.name!r} in all silos, "
+            "not declared; epsilon does not cover it: give --task."
+        )
     if waiting := [repr(column.name) for column in encoder.columns if column.noisy_mean]:
         said.append(
             f"Missing values of {few_of(waiting)} count as each silo's noisy mean, which has a "
@@ -368,9 +373,12 @@ def _table_of_frames(
         )
     table = Table(name, {}, encoder, target, schema, tuple(notes), {}, said=tuple(said))
     as_text = text_columns(options)
+    are_numbers = check_numbers(frames, target, problems)
     for silo, frame in frames.items():
         with problems.noted():
-            _add_silo(table, silo, frame, options, as_text, problems)
+            _add_silo(table, silo, frame, options, as_text, problems, are_numbers)
+    if not table.records:
+        problems.check()
     return table
 
 
@@ -381,8 +389,12 @@ def _add_silo(
     options: DataOptions,
     as_text: set[str],
     problems: Problems,
+    has_labels: bool,
 ) -> None:
-    """Encodes the rows of a silo; columns with a problem become zeros, and nothing is trained."""
+    """Encodes the rows of a silo; columns with a problem become zeros, and nothing is trained.
+
+    Without labels, or with some that are none, the silo is left out: that was told.
+    """
     subject = None
     if (column := options.subject_column) is not None:
         names = owner_texts(silo, column, values_of(frame, column), "subject")
@@ -402,12 +414,16 @@ def _add_silo(
         table.groups[silo] = coins.of_texts(
             owner_texts(silo, column, values_of(frame, column), "group")
         )
-    y = table.target.encode(silo, frame)
-    parts = []
+    y, parts = None, []
+    if has_labels:
+        with problems.noted():
+            y = table.target.encode(silo, frame)
     for one in table.encoder.columns:
         parts.append(np.zeros((len(frame), len(one.feature_names))))
         with problems.noted():
             parts[-1] = one.encode(silo, values_of(frame, one.name))
+    if y is None:
+        return
     absent = table.encoder.absent(frame)
     table.records[silo] = Records(np.concatenate(parts, axis=1), y, subject, absent)
     table.identities[silo] = identities
@@ -517,8 +533,8 @@ def _split_and_scale(
         if preprocess == "bounds":
             problems.add(
                 Fault(
-                    f"The preprocessing 'bounds' needs the range of the target {target.name!r}:",
-                    "none is declared",
+                    f"The target {target.name!r}",
+                    "has no declared range, which the preprocessing 'bounds' needs",
                     "declare target_range (in a schema: [target] range = [low, high])",
                     column=target.name,
                 )
@@ -599,8 +615,11 @@ def _check_roles(where: object, options: DataOptions) -> None:
     for one, other in combinations(("silo_column", "target", *NO_FEATURES), 2):
         column = getattr(options, one)
         if column is not None and column == getattr(options, other):
-            raise SilodpError(
-                f"{where}: the column {column!r} is both {other} and {one}: choose another {other}."
+            raise Fault(
+                f"{where}: the column {column!r}",
+                f"is both {other} and {one}",
+                f"choose another {other}",
+                column=column,
             )
     if options.time_column is not None and options.group_column is not None:
         raise SilodpError(
@@ -652,14 +671,23 @@ def _feature_columns(
         if column is not None:
             with problems.noted():
                 check_column(where, frame, column, option)
-    if len(problems) > before:
-        problems.check()  # without these columns nothing can be checked
+    lacking = len(problems) > before
     for option in ("ignore", "levels", "bounds", "missing", "dates", "words"):
         for column in getattr(schema, option):
             if option == "missing" and schema.drops(column) and column == options.silo_column:
                 continue
             with problems.noted():
+                if column == options.silo_column:
+                    raise Fault(
+                        f"{where}:",
+                        f"{option} names the column {column!r}, which is the silo_column and so no "
+                        "feature",
+                        "leave it out there",
+                        column=column,
+                    )
                 _check_declared(where, frame, option, column, target, role_of, schema)
+    if lacking:
+        problems.check()  # without columns for these roles nothing more can be checked
     for column in schema.levels:
         if column in schema.bounds:
             problems.add(
@@ -860,8 +888,8 @@ def _scaling(table: Table, train: np.ndarray, preprocess: str, problems: Problem
         if column.name not in table.schema.bounds:
             problems.add(
                 Fault(
-                    f"The preprocessing 'bounds' needs the bounds of column {column.name!r}:",
-                    "none are declared",
+                    f"Column {column.name!r}",
+                    "has no declared bounds, which the preprocessing 'bounds' needs",
                     "declare its lowest and highest value (in a schema: under [bounds])",
                     column=column.name,
                 )

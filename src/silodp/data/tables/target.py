@@ -7,11 +7,19 @@ import pandas as pd
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
-from silodp.data.problems import Fault
+from silodp.data.problems import Fault, Problems
 from silodp.data.scaling import bounds_to_unit
 from silodp.data.tables.beside import Beside
 from silodp.data.tables.by_value import MISSING, numbers_of, places_of
-from silodp.data.tables.columns import Kind, category_numbers, kind_of, numbers, united_levels
+from silodp.data.tables.columns import (
+    Kind,
+    category_numbers,
+    column_type,
+    kind_of,
+    not_numbers,
+    numbers,
+    united_levels,
+)
 from silodp.data.tables.files import Frames, values_of
 from silodp.data.tables.schema import Schema
 from silodp.data.tasks import TASKS, get_task, inferred_task
@@ -57,8 +65,27 @@ class Target:
         task, values = get_task(self.task), values_of(frame, self.name)
         if task.of_classes:
             return task.labels_of(category_numbers(silo, self.name, values, self.classes))
-        y = self.scaled(numbers(silo, self.name, values))
-        return task.composed(y, self.numbers_beside(silo, frame), self)
+        found, y, beside = Problems(), np.empty(0), None
+        with found.noted():
+            y = self.scaled(self._own_numbers(silo, values))
+        with found.noted():
+            beside = self.numbers_beside(silo, frame)
+        found.check()
+        return task.composed(y, beside, self)
+
+    def _own_numbers(self, silo: str, values: pd.Series) -> np.ndarray:
+        """The numbers of the target's own column; refuses those that the task knows nothing of."""
+        task, y = get_task(self.task), numbers(silo, self.name, values)
+        # Larger ones than the range count as its end, but a count below 0 is none.
+        odd = task.odd(y if self.range is None else np.minimum(y, self.range[1]))
+        if odd.any():
+            raise _odd_values(
+                silo,
+                values.loc[odd],
+                f"but a {task.name} task takes {task.target_numbers}",
+                "mend the values, or leave those rows out",
+            )
+        return y
 
     def numbers_beside(self, silo: str, frame: pd.DataFrame) -> np.ndarray | None:
         """The numbers of the column beside the target's, if there is one."""
@@ -66,18 +93,23 @@ class Target:
             values = values_of(frame, column)
             happened = self._happened(values)
             if (odd := np.isnan(happened)).any():
-                raise SilodpError(
-                    f"Silo {silo!r}: column {column!r} holds {values.to_numpy()[odd][0]!r}, but it "
-                    "says whether the event was seen: write 1 or 0, or declare what stands for it "
-                    '(in a schema: [target] event_value = "dead").'
+                raise _odd_values(
+                    silo,
+                    values.loc[odd],
+                    "but it says whether the event was seen",
+                    "write 1 or 0, or declare what stands for it (in a schema: event_value = "
+                    '"dead" under [target])',
                 )
             return happened
         if (column := self.beside.exposure_column) is not None:
-            exposures = numbers(silo, column, values_of(frame, column))
-            if self.beside.exposure_range is None and not (exposures > 0).all():
-                raise SilodpError(
-                    f"Silo {silo!r}: column {column!r} holds the exposure {exposures.min():g}: "
-                    "give exposures above 0, or leave those rows out."
+            values = values_of(frame, column)
+            exposures = numbers(silo, column, values)
+            if (odd := ~(exposures > 0)).any():
+                raise _odd_values(
+                    silo,
+                    values.loc[odd],
+                    "but exposures are above 0",
+                    "mend the values, or leave those rows out",
                 )
             return exposures
         return None
@@ -143,6 +175,51 @@ class Target:
     def in_own_units(self, outputs: np.ndarray) -> np.ndarray:
         """What a model says, in the target's own units."""
         return self.lowest + self.unit * outputs.astype(np.float64)
+
+
+def _odd_values(silo: str, values: pd.Series, but: str, remedy: str) -> Fault:
+    """What to say of values of a column that no label can be made of."""
+    first = list(dict.fromkeys(values.tolist()))[:3]
+    examples = ", ".join(f"{one:g}" if isinstance(one, float) else repr(one) for one in first)
+    return Fault(
+        f"Silo {silo!r}: column {str(values.name)!r}",
+        f"holds {examples}, {but}",
+        remedy,
+        silo=silo,
+        column=str(values.name),
+        rows=len(values),
+    )
+
+
+def check_numbers(frames: Frames, target: Target, problems: Problems) -> bool:
+    """Whether the columns of numbers that labels are made of hold numbers; tells of all words.
+
+    One word makes a column of text, in silos without any too: these are not told of.
+    """
+    of_classes, before = get_task(target.task).of_classes, len(problems)
+    for column in (None if of_classes else target.name, target.beside.exposure_column):
+        if column is None:
+            continue
+        texts = {
+            silo: values
+            for silo, frame in frames.items()
+            if column_type(values := values_of(frame, column)) != "number"
+        }
+        words = {silo: odd for silo, values in texts.items() if (odd := not_numbers(values))}
+        for silo, odd in (words or {silo: list(values) for silo, values in texts.items()}).items():
+            stored = "where numbers stand" if words else "as text"
+            examples = ", ".join(map(repr, list(dict.fromkeys(map(str, odd)))[:3]))
+            problems.add(
+                Fault(
+                    f"Silo {silo!r}: column {column!r}",
+                    f"holds {examples} {stored}",
+                    "write plain numbers such as 1234.5, or leave those rows out",
+                    silo=silo,
+                    column=column,
+                    rows=len(odd),
+                )
+            )
+    return len(problems) == before
 
 
 def make_target(

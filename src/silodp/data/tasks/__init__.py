@@ -5,7 +5,7 @@ from typing import get_args
 
 import numpy as np
 
-from silodp.base.errors import SilodpError
+from silodp.base.errors import SilodpError, meant
 from silodp.config.choices import TaskName
 from silodp.data.tasks.task import Graph, GraphOutput, PublicKnowledge, Task
 
@@ -35,7 +35,7 @@ def get_task(name: str) -> Task:
     for own_name, task in TASKS.items():
         if name == own_name:
             return task
-    raise SilodpError(f"Task {name!r} is unknown: choose one of {', '.join(TASKS)}.")
+    raise SilodpError(f"Task {name!r} is unknown: {meant(name, TASKS, most=20)}")
 
 
 def task_of_classes(classes: int) -> Task:

@@ -18,6 +18,7 @@ class Binary(Classification):
 
     name = "binary"
     model = "logistic"
+    as_vectors = "signs"
     metrics = ("recall", "precision", "auc", "log_loss")
 
     def __init__(self, threshold: float = 0.0):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.data.problems import Fault
 from silodp.data.tasks.task import Graph, GraphOutput, Task
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Count(Task):
     no_skill = "the same rate for all"
     label_shape = (2,)
     takes = ("exposure_column", "exposure_range")
+    target_numbers = f"whole numbers from 0 to {_LARGEST:,.0f}"
     label_means = False
 
     def own_labels(self, where: str, y: np.ndarray) -> np.ndarray:
@@ -42,12 +44,16 @@ class Count(Task):
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """Counts below 0 or not whole, and exposures that are not above 0."""
         count, exposure = y[:, 0], y[:, 1]
-        odd = (count < 0) | (count % 1 != 0) | (count > _LARGEST)
-        return [*np.unique(count[odd]).tolist(), *np.unique(exposure[~(exposure > 0)]).tolist()]
+        odd = np.unique(count[self.odd(count)])
+        return [*odd.tolist(), *np.unique(exposure[~(exposure > 0)]).tolist()]
+
+    def odd(self, y: np.ndarray) -> np.ndarray:
+        """Below 0, not whole, or too large for single precision."""
+        return (y < 0) | (y % 1 != 0) | (y > _LARGEST)
 
     def allowed_labels(self, num_classes: int) -> str:
         """What counts and exposures may be, in words."""
-        return f"whole numbers from 0 to {_LARGEST:.0e}, with exposures above 0"
+        return f"{self.target_numbers}, with exposures above 0"
 
     def numbers(self, y: np.ndarray) -> np.ndarray:
         """The counts."""
@@ -91,6 +97,16 @@ class Count(Task):
         if target.beside.exposure_range is not None:
             beside = np.clip(beside, *target.beside.exposure_range)
         return np.stack([y, beside / target.beside.largest_exposure], axis=1)
+
+    def check_labels(self, y: np.ndarray, target: "Target") -> None:
+        """Refuses counts of 0 alone."""
+        if not y[:, 0].any():
+            raise Fault(
+                f"The target {target.name!r}",
+                "is 0 in every row",
+                "choose another target",
+                column=target.name,
+            )
 
     def whole(self, y: np.ndarray) -> np.ndarray:
         """Counts of records that cannot be refused: the nearest whole number."""

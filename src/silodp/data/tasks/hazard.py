@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from silodp.base.errors import SilodpError
+from silodp.data.problems import Fault
 from silodp.data.tasks.task import Graph, GraphOutput, Task
 
 if TYPE_CHECKING:
@@ -62,15 +63,20 @@ class Hazard(Task):
     label_shape = (4,)
     takes = ("event_column", "event_value", "cut_points")
     needs = ("event_column", "cut_points")
+    target_numbers = "times from 0"
     has_probabilities = True
     label_means = False
 
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """Labels that no time and event make."""
         lived, seen, time, event = y.T
-        odd = (lived < 0) | (lived > num_classes) | (lived % 1 != 0) | (time < 0)
+        odd = (lived < 0) | (lived > num_classes) | (lived % 1 != 0) | self.odd(time)
         odd |= ~np.isin(event, (0, 1)) | ~np.isin(seen, (0, 1)) | (seen > event)
         return np.unique(time[odd | ((seen > 0) & (lived == num_classes))]).tolist()
+
+    def odd(self, y: np.ndarray) -> np.ndarray:
+        """Before the beginning."""
+        return y < 0
 
     def allowed_labels(self, num_classes: int) -> str:
         """How labels are made."""
@@ -120,6 +126,18 @@ class Hazard(Task):
         """See `labels_of_times`."""
         assert beside is not None  # the event column is needed
         return labels_of_times(y, beside, target.beside.cut_points)
+
+    def check_labels(self, y: np.ndarray, target: "Target") -> None:
+        """Refuses times without any event up to the last cut point."""
+        if not y[:, 1].any():
+            raise Fault(
+                f"The target {target.name!r}",
+                f"has no event up to the last cut point, {target.beside.cut_points[-1]:g}, in any "
+                "silo",
+                "declare what stands for the event (in a schema: event_value under [target]), or "
+                "later cut points",
+                column=target.beside.event_column or "",
+            )
 
     def output_shape(self, num_classes: int) -> tuple[int, ...]:
         """An output for each interval."""

@@ -20,6 +20,7 @@ class Multiclass(Classification):
     """One of several classes, in no order."""
 
     name = "multiclass"
+    as_vectors = "places"
     model = "softmax"
     label_dtype = np.int32
 

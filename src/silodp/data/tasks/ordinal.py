@@ -21,6 +21,7 @@ class Ordinal(Classification):
     """
 
     name = "ordinal"
+    in_order = True
     model = "ordered"
     metric = "rank_error"
     metrics = ("kappa", "deviance")

@@ -22,6 +22,7 @@ class Regression(Task):
     metric = "mse"
     metrics = ("mae", "rmse", "r2")
     is_scaled = True
+    as_vectors = "numbers"
 
     def suits(self, distinct: np.ndarray) -> bool:
         """Any numbers, unless another task says that it is meant."""

@@ -54,13 +54,17 @@ class Task(ABC):
       schema_key: what a schema's [target] calls that knowledge.
       select_score: what selections go by unless options say otherwise.
       of_classes: whether labels stand for the classes of a list.
+      in_order: whether the classes have an order, which somebody has to declare.
       is_scaled: whether a target's range is scaled to 0..1 before it is learned.
       label_dtype: dtype of labels, as models take them.
       label_shape: shape of one record's label.
       has_probabilities: whether outputs are log-odds, in the task's usual model.
+      target_numbers: what numbers a table's target holds, in words.
       label_means: whether means of labels say how far silos differ (`advise --estimate-epsilon`).
       takes: what may be declared beside the target (see `data.tables.beside`).
       needs: what of it must be declared.
+      as_vectors: what labels are where models are learned from moments: "numbers", "signs" (-1 and
+        1) or "places" (a 1 in the place of the class); None where they cannot be.
       ball_radius: what the radius of the unit ball of `in_unit_ball` is, in units of the label.
     """
 
@@ -74,11 +78,14 @@ class Task(ABC):
     schema_key: ClassVar[str] = "range"
     select_score: ClassVar[SelectScore] = "loss"
     of_classes: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
     is_scaled: ClassVar[bool] = False
     label_dtype: ClassVar[type[np.generic]] = np.float32
     label_shape: ClassVar[tuple[int, ...]] = ()
     ball_radius: ClassVar[float] = 0.5
     has_probabilities: ClassVar[bool] = False
+    target_numbers: ClassVar[str] = "numbers"
+    as_vectors: ClassVar[Literal["numbers", "signs", "places"] | None] = None
     label_means: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[str, ...]] = ()
@@ -92,6 +99,10 @@ class Task(ABC):
     def strange_labels(self, y: np.ndarray, num_classes: int) -> list[float]:
         """The labels that a federation with this `num_classes` cannot hold."""
         return []
+
+    def odd(self, y: np.ndarray) -> np.ndarray:
+        """[n]: which numbers of a table's target no label is made of."""
+        return np.zeros(len(y), bool)
 
     def numbers(self, y: np.ndarray) -> np.ndarray:
         """[n]: the number that people take each label for."""
@@ -163,6 +174,13 @@ class Task(ABC):
     def composed(self, y: np.ndarray, beside: np.ndarray | None, target: "Target") -> np.ndarray:
         """Labels of the target's numbers, and of those of the column beside it."""
         return y
+
+    def check_labels(self, y: np.ndarray, target: "Target") -> None:
+        """Refuses labels of all silos together that there is nothing to learn from.
+
+        For `silodp data check` alone: a run that was refused for it would tell of records.
+        """
+        return
 
     def check_agreed(self, where: str, target: "Target") -> None:
         """Refuses a schema that leaves open what labels may be; `where` names it in errors."""

@@ -15,6 +15,7 @@ class Accuracy(ShareMetric, MeanMetric):
     tasks = ("binary", "multiclass", "ordinal")
     noun = words = short = "accuracy"
     meaning = "Share of right ones"
+    of_decisions = True
     companions = ("recall",)
     gained = "points of accuracy gained"
 
@@ -25,6 +26,10 @@ class Accuracy(ShareMetric, MeanMetric):
     def counted(self, task: Task, outputs: np.ndarray, y: np.ndarray) -> np.ndarray:
         """All records."""
         return np.ones(len(y), bool)
+
+    def most(self, num_classes: int) -> float:
+        """1."""
+        return 1.0
 
     def largest(self, bound: float) -> float:
         """1, whatever the bound that was given."""

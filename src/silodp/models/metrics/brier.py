@@ -22,5 +22,9 @@ class BrierScore(ErrorMetric):
         errors = (chances - task.one_hot(y, chances.shape[-1])) ** 2
         return errors.sum(axis=-1) / (2 if chances.shape[-1] == 2 else 1)
 
+    def most(self, num_classes: int) -> float:
+        """1 of two classes, 2 of more."""
+        return 1.0 if num_classes <= 2 else 2.0
+
 
 METRIC = BrierScore()

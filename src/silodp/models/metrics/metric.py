@@ -48,6 +48,7 @@ class Metric(ABC):
       meaning: what a card says it is.
       needs: what a silo's test records must be, or it has no value there.
       of_probabilities: whether it is about probabilities, which not every model gives.
+      of_decisions: whether it is about the class that is predicted, however sure the model is.
       companions: metrics without which it says little, to be shown beside it.
       shows_skill: whether one above that of the best constant shows that something was learned.
       power_of_unit: the power of the target's own unit that it is in; 0 if it has none.
@@ -67,6 +68,7 @@ class Metric(ABC):
     meaning: ClassVar[str]
     needs: ClassVar[str] = "a test record"
     of_probabilities: ClassVar[bool] = False
+    of_decisions: ClassVar[bool] = False
     companions: ClassVar[tuple[MetricName, ...]] = ()
     shows_skill: ClassVar[bool] = True
     power_of_unit: ClassVar[int] = 0
@@ -114,7 +116,7 @@ class Metric(ABC):
     @property
     def heading(self) -> str:
         """The heading of a column on the command line."""
-        return f"test {self.name} ({self.better} is better)"
+        return f"test {self.short} ({self.better} is better)"
 
     def missing_in(self, silos: Sequence[str]) -> str:
         """A sentence on silos that have no value."""
@@ -151,7 +153,13 @@ class Metric(ABC):
         """The mean, with the spread over seeds where there is one."""
         if mean is None or spread is None or not spread > 0:
             return self.text(mean)
-        return f"{self.text(mean)} ± {spread:.2g}"
+        # Both with the decimals that three digits of the mean need.
+        decimals = max(0, 2 - math.floor(math.log10(abs(mean)))) if mean else 3
+        if decimals > 5:
+            return f"{self.text(mean)} ± {spread:.2g}"
+        least = 10.0**-decimals
+        shown = f"{spread:.{decimals}f}" if spread >= least / 2 else f"<{least:.{decimals}f}"
+        return f"{mean:.{decimals}f} ± {shown}"
 
     def in_own_unit(self, value: float, unit: float) -> float:
         """The value of a target that was scaled, where its 0..1 is `unit` of its own."""
@@ -194,17 +202,21 @@ class MeanMetric(Metric):
         """The most that a record's share counts where --metric-bound bounds it."""
         return bound
 
+    def most(self, num_classes: int) -> float | None:
+        """The largest share that there can be with so many classes; None where there is none."""
+        return None
+
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:
         """The mean of the shares; NaN of no record."""
         return total(weight, self.share(task, outputs, y)) / weight.sum(axis=-1)
 
     def bounded_share(self, task: Task, outputs: Array, y: Array, largest: float) -> Array:
-        """Shares of at most `largest`: what a record can add, whatever it and the model are.
+        """Shares from 0 to `largest`: what a record can add, whatever it and the model are.
 
         A share that is not a number is the largest, or one record would make the mean of all of
-        them not a number.
+        them not a number. One that rounding has below 0 would move it by more than is paid for.
         """
-        return jnp.fmin(self.share(task, outputs, y), largest)
+        return jnp.maximum(jnp.fmin(self.share(task, outputs, y), largest), 0.0)
 
     def as_loss(self, means: np.ndarray, largest: float) -> np.ndarray:
         """Means of shares from 0 to `largest` such that lower is better.

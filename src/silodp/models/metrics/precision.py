@@ -17,6 +17,7 @@ class Precision(ShareMetric):
     noun = short = "precision"
     words = "precision, the share of the second class among what is called so"
     meaning = "Share of the second class among what the model calls so,"
+    of_decisions = True
     gained = "points of precision gained"
 
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:

@@ -19,6 +19,7 @@ class Recall(ShareMetric):
     meaning = "Share of the records of the second class that the model finds,"
     needs = "a test record of the second class"
     shows_skill = False  # whoever always says yes finds all
+    of_decisions = True
     gained = "points of recall gained"
 
     def value(self, task: Task, outputs: Any, y: Any, weight: Any) -> Any:

@@ -10,6 +10,7 @@ from silodp.privacy.ledger.account import Account, Promise, Run, account_of
 from silodp.privacy.ledger.admission import planned_epsilon
 from silodp.privacy.ledger.costs import ROUNDING, Cost, read_event
 from silodp.privacy.ledger.storage import Ledger, read_ledger
+from silodp.privacy.ledger.words import QUESTION
 
 
 def spent_epsilon(account: Account) -> float:
@@ -154,7 +155,9 @@ def _given_back(run: Run, share: Callable[[Iterable[Cost]], float]) -> float:
 
 def _same_again(account: Account, promise: Promise, left: float) -> dict[str, Any] | None:
     """What one more run like the latest would take, and how many of these fit."""
-    runs = [run for run in account.runs.values() if run.live]
+    live = [run for run in account.runs.values() if run.live]
+    # A question that was answered since is no run.
+    runs = [run for run in live if QUESTION not in run.about] or live
     if not runs:
         return None
     taken = runs[-1].whole.taken(promise.lifetime)

@@ -5,6 +5,9 @@ from typing import Any
 
 from silodp.privacy.ledger.chain import Entry, canonical
 
+QUESTION = "question"
+"""The entry of what is charged that says it is a single answer (`runs.acceptance`), and no run."""
+
 
 def in_words(entry: Entry) -> str:
     """What an entry says."""
@@ -14,6 +17,8 @@ def in_words(entry: Entry) -> str:
             return f"Ledger opened, counts {body['relation']} per {body['unit']}"
         case "policy":
             return _policy(body)
+        case "reserve" if QUESTION in body["about"]:
+            return f"Reserved for one answer{_about(body)}"
         case "reserve":
             alone = " The lifetime is given to it alone." if body["alone"] else ""
             return f"Reserved for {body['rounds']} rounds{_about(body)}.{alone}"

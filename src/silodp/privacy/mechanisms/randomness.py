@@ -177,11 +177,15 @@ class HostRandom:
         self._stream = Keystream(key_of(secret, "host", seed, purpose), bytes(12))
 
     def rounded_gaussian(
-        self, deviation: float, shape: tuple[int, ...]
-    ) -> Int64[np.ndarray, "..."]:
-        """Whole numbers with the probabilities of a rounded Gaussian, in an array of that shape."""
+        self, deviation: Float[np.ndarray, "*shape"] | float, shape: tuple[int, ...]
+    ) -> Int64[np.ndarray, "*shape"]:
+        """Whole numbers with the probabilities of a rounded Gaussian, in an array of that shape.
+
+        The deviation is one for all, or one for each.
+        """
         words = self._stream.words(math.prod(shape))
-        drawn = rounded_gaussian(words, deviation, lambda _, count: self._stream.read(count))
+        deviations = np.broadcast_to(deviation, shape).ravel()
+        drawn = rounded_gaussian(words, deviations, lambda _, count: self._stream.read(count))
         return drawn.reshape(shape)
 
     def uniform(self) -> float:

@@ -1,5 +1,5 @@
 """Noisy statistics of a silo, each at a price: moments of features or labels, means of the values
-that are there, and a test metric.
+that are there, and means of scores.
 
 All are Gaussian mechanisms on bounded sums, worked out once on the host. Noise multipliers are in
 units of what one record can add to the sum. What each record adds is cut off to whole grains before
@@ -165,6 +165,46 @@ def noisy_metric(
     grain, deviation = _lattice(largest * (1 + max_count * 2.0**-21), noise_multiplier)
     whole = np.trunc(totals / grain) + random.rounded_gaussian(deviation, totals.shape)
     return whole * grain / public_count
+
+
+def noisy_mean_of_scores(
+    scores: Float[np.ndarray, " records"],
+    low: float,
+    high: float,
+    count: int,
+    noise_multiplier: float,
+    random: HostRandom,
+    subject: Shaped[np.ndarray, " records"] | None = None,
+    centre: float | None = None,
+) -> float:
+    """The mean of scores from `low` to `high`, each from its own record alone, with noise.
+
+    Scores are taken from `centre`: from the middle, a record adds half of what lies between the
+    ends, and no more. The noise has standard deviation `noise_of_mean`. What is released is not
+    clipped.
+
+    Args:
+      scores: of each record.
+      low: the smallest score.
+      high: the largest score.
+      count: what sums are divided by: the number of records (or subjects) as far as it is public.
+      noise_multiplier: 0 for no privacy.
+      random: where noise comes from.
+      subject: whom each record is about: their records then count as one, by their mean.
+      centre: what stands for a record that is not there; by default the middle. What is released is
+        above it just where the mean is, but for noise, whatever the true number of records.
+    """
+    middle = (low + high) / 2 if centre is None else centre
+    added = (np.clip(scores, low, high) - middle)[:, None]
+    if subject is not None:
+        added = _by_subject(added, subject)
+    most = largest_from(low, high, centre)
+    return middle + float(_noisy_sum(added, most, noise_multiplier, random)[0]) / count
+
+
+def largest_from(low: float, high: float, centre: float | None = None) -> float:
+    """The most that a score lies from the centre, by default from the middle."""
+    return (high - low) / 2 if centre is None else max(high - centre, centre - low)
 
 
 def _by_subject(

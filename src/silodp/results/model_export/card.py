@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.base.documents import json_of
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant, one_of
 from silodp.config.choices import TaskName
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.preparation import Preparation
@@ -129,9 +129,13 @@ def _place(path: Path, silo: str | None) -> Path:
     if silo in cards:
         return cards[silo]
     if cards:
-        known = one_of(silo or "", cards)
-        which = "say whose model" if silo is None else f"silo {silo!r} has no model here"
-        raise SilodpError(f"{path} is the folder of a run: {which}: --silo {known}.")
+        if silo is not None:
+            raise SilodpError(
+                f"{path} has no model of a silo {silo!r} (--silo): {meant(silo, cards)}"
+            )
+        raise SilodpError(
+            f"{path} is the folder of a run: say whose model, by --silo {one_of('', cards)}."
+        )
     raise SilodpError(
         f"{path} holds no {CARD_FILE}: give the folder of a silo's model, as `silodp run "
         "--save-models` writes it."

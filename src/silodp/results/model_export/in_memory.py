@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.arrays import array_name, arrays_content
-from silodp.base.errors import SilodpError, one_of
+from silodp.base.errors import SilodpError, meant
 from silodp.data.tables.files import check_column, values_of
 from silodp.data.tables.schema import level_text
 from silodp.models.model import Model
@@ -31,7 +31,7 @@ def personal_model(result: "Result", silo: str, custom_model: Model | None = Non
             "model from its folder (silodp.load_model)."
         )
     if silo not in names:
-        raise SilodpError(f"Silo {silo!r} is unknown: use {one_of(silo, names)}.")
+        raise SilodpError(f"Silo {silo!r} is unknown: {meant(silo, names)}")
     place = names.index(silo)
     card = checked_card(Path(f"(silo {silo!r} of a result)"), card_of_silo(result, place))
     params = jax.tree.map(jnp.asarray, _params(result, place))

@@ -19,9 +19,11 @@ import pandas as pd
 
 from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
+from silodp.base.text import shown
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
+from silodp.data.problems import Problems
 from silodp.data.tables.columns import numbers
 from silodp.data.tables.files import checked_names
 from silodp.data.tasks import get_task
@@ -29,6 +31,7 @@ from silodp.models.metrics import METRICS, Metric, metric_for
 from silodp.models.model import Model, get_model, on_pixels
 from silodp.results.model_export.card import Card, read_card
 from silodp.results.model_export.files import MODEL_FILE
+from silodp.results.model_export.markdown_card import markdown_card
 from silodp.results.model_export.torch_module import torch_module
 
 MOST_BYTES = 1 << 31
@@ -102,6 +105,17 @@ class PersonalModel:
     model: Model
     params: Any
 
+    def __repr__(self) -> str:
+        about = self.about
+        return (
+            f"PersonalModel(silo {shown(about.silo)!r}: {about.name}, {about.task}; columns "
+            f"{', '.join(map(shown, self.columns[:5]))}{', ...' if len(self.columns) > 5 else ''})"
+        )
+
+    def _repr_markdown_(self) -> str:
+        """The card for people, in a notebook."""
+        return markdown_card(self.card)
+
     @property
     def card(self) -> dict[str, Any]:
         """The whole card, as JSON holds it."""
@@ -127,8 +141,14 @@ class PersonalModel:
 
         Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
         """
-        x, whole = self._prepared(records)
-        exposures = self._exposures(records) if isinstance(records, pd.DataFrame) else None
+        problems, prepared, exposures = Problems(), None, None
+        with problems.noted():
+            prepared = self._prepared(records)
+        with problems.noted():
+            exposures = self._exposures(records) if isinstance(records, pd.DataFrame) else None
+        problems.check("`faults` of this error are all")
+        assert prepared is not None  # or that was refused
+        x, whole = prepared
         outputs = np.asarray(self.model.predict(self.params, jnp.asarray(x)))
         if not np.isfinite(outputs).all():
             raise SilodpError(

@@ -24,6 +24,8 @@ def torch_module(model: "PersonalModel") -> Any:
         raise SilodpError(
             "A module of PyTorch needs the package torch: install it with `pip install torch`."
         ) from None
+    if model.model.to_module is not None and model.about.pixels is None:
+        return model.model.to_module(model.params)
     if not model.about.built_in:
         raise SilodpError(
             f"Silo {model.about.silo!r}: its model {model.about.name!r} is a custom one, whose "

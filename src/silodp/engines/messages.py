@@ -1,0 +1,128 @@
+"""Methods of few messages: on the host, in double precision, one silo after the other.
+
+What is released is exact (see `privacy.mechanisms.moments`), in an experiment too, where noise
+comes from the seed alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silodp.data.federation import Federation, Silo
+from silodp.engines.job import Job, Setting
+from silodp.engines.layout import pad_rows
+from silodp.engines.one_silo import metric_on
+from silodp.methods.base import Method, Start
+from silodp.models.unit_vectors import UnitVectors, unit_vectors_of
+from silodp.privacy.mechanisms.message_queries import (
+    MessageQueries,
+    MessageSchedule,
+    message_queries,
+)
+from silodp.privacy.mechanisms.moments import whole_records
+from silodp.privacy.mechanisms.randomness import HostRandom
+from silodp.privacy.plan import SiloPlan
+from silodp.privacy.session import PaidRounds, RunSession
+
+
+class SiloOfMessages:
+    """One silo's part in a run of messages."""
+
+    def __init__(self, method: Method, silo: Silo, vectors: UnitVectors, plan: SiloPlan):
+        self._method, self._vectors, self._plan = method, vectors, plan
+        train = silo.train
+        self._records = whole_records(
+            vectors.vectors(train.x), vectors.outputs(train.y), plan.max_count, train.subject
+        )
+
+    def local(
+        self,
+        own: Any,
+        broadcast: Any,
+        paid: PaidRounds,
+        random: Callable[[str], HostRandom],
+    ) -> tuple[Any, Any]:
+        """A round that is paid for: the next state, and the message.
+
+        `random` gives what noise comes from, by a purpose that holds all that was asked: the same
+        question gets the same answer, and another one other noise.
+        """
+        return self._method.local(own, broadcast, self._queries(paid.first, random))
+
+    def _queries(self, number: int, random: Callable[[str], HostRandom]) -> MessageQueries:
+        plan = self._plan
+        assert isinstance(plan.schedule, MessageSchedule)
+        return message_queries(
+            self._records,
+            self._vectors,
+            plan.message_noise(number),
+            plan.public_count,
+            lambda question: random(f"message {number} {plan.silo} {question.hex()}"),
+        )
+
+    def personal(self, own: Any, broadcast: Any) -> np.ndarray:
+        """The parameters of the model that the silo uses."""
+        return self._vectors.params(self._method.personal(own, broadcast))
+
+
+def run_messages(
+    job: Job,
+    seed: int,
+    federation: Federation,
+    setting: Setting,
+    rounds: Sequence[int],
+    session: RunSession,
+    report: Callable[[int, np.ndarray], None],
+) -> tuple[Any, dict[str, Any]]:
+    """One run; calls report(round, metric of each silo) after each of these rounds.
+
+    Returns the personal models, with a leading axis of silos, and what was learned.
+    """
+    federation = federation.decoded()
+    vectors, method = unit_vectors_of(federation), job.build(setting.options)
+    silos = [
+        SiloOfMessages(method, silo, vectors, plan)
+        for silo, plan in zip(federation.silos, setting.plans, strict=True)
+    ]
+    params = jax.eval_shape(job.model.init, jax.random.key(0))
+    server, own = method.init(Start(params, jnp.zeros(2, jnp.uint32), 0, len(silos)))
+    states = [own] * len(silos)
+    measure, weights = _measure(job, federation), jnp.asarray(job.weights)
+    for number in range(job.rounds):
+        broadcast, paid = method.broadcast(server), session.pay(number, number + 1)
+
+        def random(purpose: str, paid: PaidRounds = paid) -> HostRandom:
+            return session.random(paid, seed, f"{setting.trial} {purpose}")
+
+        answers = [
+            silo.local(state, broadcast, paid, random)
+            for silo, state in zip(silos, states, strict=True)
+        ]
+        states = [state for state, _ in answers]
+        server = method.merge(server, [message for _, message in answers], weights)
+        if number + 1 in rounds:
+            broadcast = method.broadcast(server)
+            report(number + 1, measure(_models(silos, states, broadcast)))
+    models = _models(silos, states, method.broadcast(server))
+    return models, method.learned(server)
+
+
+def _models(silos: Sequence[SiloOfMessages], states: Sequence[Any], broadcast: Any) -> np.ndarray:
+    pairs = zip(silos, states, strict=True)
+    return np.stack([silo.personal(state, broadcast) for silo, state in pairs])
+
+
+def _measure(job: Job, federation: Federation) -> Callable[[np.ndarray], np.ndarray]:
+    """Models [silos, ...] -> the metric of each on its silo's test records."""
+    rows = max(1, *(len(silo.test) for silo in federation.silos))
+    padded = [
+        (pad_rows(silo.test.x, rows), pad_rows(silo.test.y, rows), np.int32(len(silo.test)))
+        for silo in federation.silos
+    ]
+    compiled = jax.jit(lambda x, y, count, params: metric_on(job, x, y, count, params))
+    return lambda models: np.array(
+        [float(compiled(*test, jnp.asarray(own))) for test, own in zip(padded, models, strict=True)]
+    )

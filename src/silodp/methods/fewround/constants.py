@@ -1,0 +1,56 @@
+"""The numbers that `fewround` rests on. None of them was tuned to a data set's test records."""
+
+from typing import NamedTuple
+
+from silodp.privacy.mechanisms.moments import Shares
+
+
+class Constants(NamedTuple):
+    """One sentence each.
+
+    Attributes:
+      parts: how the first message is divided over second, cross and label moments.
+      gram_steps: times that the pooled Gram matrix and what silos differ by are worked out.
+      gram_floor: eigenvalues of the pooled Gram matrix are at least so many times the largest that
+        noise alone would give it.
+      class_floor: likewise where classes are told apart.
+      errors_beyond_noise: an entry differs between silos if it does by so many standard errors.
+      spread_steps: times that the mean and the spread of models are worked out in turn.
+      smallest: what is smaller is 0.
+      ridge: precision with which any weight is 0, so that all can be solved.
+      least_variance: of weights beforehand, at least so many times the variance of their error.
+      usual_square: mean of the squared label beforehand, and
+      square_spread: its deviation (labels are from -1 to 1).
+      class_scale: residuals of classes, no longer than 1.42, are cut off at.
+      gram_noise: noise of second moments, in units of what one record adds to a direction, from
+        which on they get a smaller part of the first message.
+      clip: residuals are cut off at so many of their deviations.
+      least_residual: what the deviation of residuals is at least, in half ranges of the label.
+    """
+
+    parts: Shares = Shares(0.55, 0.35, 0.1)
+    gram_steps: int = 2
+    gram_floor: float = 1.0
+    class_floor: float = 0.25
+    errors_beyond_noise: float = 2.0
+    spread_steps: int = 6
+    smallest: float = 1e-12
+    ridge: float = 1e-6
+    least_variance: float = 1e-3
+    usual_square: float = 0.17
+    square_spread: float = 0.15
+    class_scale: float = 1.0
+    gram_noise: float = 10.0
+    clip: float = 1.35
+    least_residual: float = 0.05
+
+
+CONSTANTS = Constants()
+
+MESSAGE_SHARES = {
+    1: (1.0,),
+    2: (0.5, 0.5),
+    3: (0.4, 0.25, 0.35),
+    5: (0.35, 0.1, 0.15, 0.2, 0.2),
+}
+"""What each message takes of the budget, by how many there are."""

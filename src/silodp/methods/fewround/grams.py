@@ -1,0 +1,84 @@
+"""Second moments of features, from noisy sums: of all silos together, and of each by itself.
+
+What is released of silo k is S_k = n_k H_k + noise. The pooled H is the mean of all by precision.
+That of a silo is shrunk towards it, entry by entry, as far as silos differ by no more than noise.
+(H in place of H_k would ruin everything where a column is constant within a silo.)
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from silodp.methods.fewround.constants import CONSTANTS
+
+Matrix = Float[np.ndarray, "size size"]
+Matrices = Float[np.ndarray, "silos size size"]
+
+
+class PooledGram(NamedTuple):
+    """Second moments over all silos.
+
+    Attributes:
+      mean: per record; positive definite, no eigenvalue below what noise may make.
+      between: variance between silos of each entry, beyond what noise gives.
+    """
+
+    mean: Matrix
+    between: Matrix
+
+
+def pooled_gram(
+    grams: Matrices,
+    noise: Float[np.ndarray, " silos"],
+    counts: Float[np.ndarray, " silos"],
+    floor: float = CONSTANTS.gram_floor,
+) -> PooledGram:
+    """The pooled second moments.
+
+    Args:
+      grams: noisy sums of x x' of each silo.
+      noise: deviations of their noise on the diagonal.
+      counts: records of each silo, as far as they are public.
+      floor: eigenvalues are at least so many times what noise alone gives.
+    """
+    means = grams / counts[:, None, None]
+    variance = entry_variance(noise / counts, grams.shape[-1])
+    between = np.zeros(grams.shape[1:])
+
+    def by_precision() -> tuple[Matrices, Matrix, Matrix]:
+        precision = 1.0 / np.maximum(variance + between, CONSTANTS.smallest)
+        total = precision.sum(axis=0)
+        return precision, total, (precision * means).sum(axis=0) / total
+
+    precision, total, mean = by_precision()
+    for _ in range(CONSTANTS.gram_steps if len(grams) > 1 else 0):
+        # By precision: silos with much noise say little of how much others differ.
+        squares = (precision**2).sum(axis=0)
+        excess = (((means - mean) ** 2 - variance) * precision**2).sum(axis=0)
+        beyond = excess > CONSTANTS.errors_beyond_noise * np.sqrt(2 * squares)
+        between = np.where(beyond, excess / squares, 0.0)
+        precision, total, mean = by_precision()
+    least = floor * np.sqrt(len(mean) / np.diag(total).mean()) if noise.any() else 0.0
+    return PooledGram(_positive(mean, max(float(least), CONSTANTS.smallest)), between)
+
+
+def gram_of_silo(gram: Matrix, noise: float, count: float, pooled: PooledGram) -> Matrix:
+    """The sum of x x' of a silo, as its own noisy sum and the pooled one say together."""
+    variance = entry_variance(np.array([noise / count]), len(gram))[0]
+    share = pooled.between / np.maximum(pooled.between + variance, CONSTANTS.smallest)
+    if noise == 0:
+        share = np.ones_like(share)
+    return count * _positive(pooled.mean + share * (gram / count - pooled.mean), 0.0)
+
+
+def entry_variance(noise: Float[np.ndarray, " silos"], size: int) -> Matrices:
+    """Variances of the noise on each entry: half as much beside the diagonal."""
+    shape = np.where(np.eye(size, dtype=bool), 1.0, 0.5)
+    return noise[:, None, None] ** 2 * shape
+
+
+def _positive(matrix: Matrix, floor: float) -> Matrix:
+    """The matrix with no eigenvalue below the floor."""
+    values, axes = np.linalg.eigh(matrix)
+    return (axes * np.maximum(values, floor)) @ axes.T

@@ -1,0 +1,274 @@
+"""Few messages: estimates from moments, what noise does to them, and how sure they are."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from federations import small
+
+import silodp
+from silodp.methods.fewround import linear
+from silodp.methods.fewround.constants import MESSAGE_SHARES
+from silodp.methods.fewround.grams import pooled_gram
+from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estimate, models_of
+from silodp.models.unit_vectors import UnitVectors
+from silodp.privacy.mechanisms.message_queries import message_queries
+from silodp.privacy.mechanisms.moments import whole_records
+
+UNIT = UnitVectors(length=2.5, middle=0.0, half=1.0)
+
+
+class Gaussian:
+    """Noise of a seeded generator, which is fast."""
+
+    def __init__(self, random):
+        self._random = random
+
+    def rounded_gaussian(self, deviation, shape):
+        return np.rint(self._random.normal(size=shape) * deviation)
+
+
+def drawn(seed, silos=30, size=5, count=60, spread=0.3, residual=0.2):
+    """Silos from the model that the method assumes: features, labels and true weights."""
+    random = np.random.default_rng(seed)
+    mean = random.normal(size=size) * 0.3
+    found = []
+    for _ in range(silos):
+        x = np.clip(random.normal(size=(count, size - 1)) * 0.6, -1, 1)
+        vectors = UNIT.vectors(x)
+        own = mean + spread * random.normal(size=size)
+        y = vectors @ own + residual * random.normal(size=count)
+        found.append((whole_records(vectors, y[:, None], 2 * count), own))
+    return found
+
+
+def learned(silos, noise, messages=3, seed=0, noises=None):
+    """The server and all silos' states after so many messages."""
+    random = Gaussian(np.random.default_rng(seed))
+    server = linear.first_server((silos[0][0].x.shape[1],))
+    states = [None] * len(silos)
+    for number in range(messages):
+        answers = []
+        for place, (records, _) in enumerate(silos):
+            own = (noise if noises is None else noises[place]) / math.sqrt(
+                MESSAGE_SHARES[messages][number]
+            )
+            queries = message_queries(records, UNIT, own, len(records.x), lambda _: random)
+            answers.append(linear.answer(states[place], server.shared, queries))
+        states = [state for state, _ in answers]
+        server = linear.merged(server, [message for _, message in answers])
+    return server, states
+
+
+def error(silos, server, states):
+    """Mean squared distance of predictions from the truth."""
+    gaps = [
+        records.x * 2.0**-records.bits @ (linear.own_model(own, server.shared) - truth)
+        for (records, truth), own in zip(silos, states, strict=True)
+    ]
+    return float(np.mean([np.mean(gap**2) for gap in gaps]))
+
+
+def test_without_noise_and_with_many_records_models_are_those_of_least_squares():
+    silos = drawn(0, silos=6, count=4000, residual=0.05)
+    server, states = learned(silos, 0.0, messages=1)
+    for (records, _), own in zip(silos, states, strict=True):
+        x, y = (part * 2.0**-records.bits for part in (records.x, records.y))
+        alone = np.linalg.lstsq(x, y[:, 0], rcond=None)[0]
+        np.testing.assert_allclose(linear.own_model(own, server.shared), alone, atol=0.03)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
+def test_personal_models_are_better_than_those_of_one_silo_or_of_all(noise):
+    silos = drawn(1, silos=40, count=40, spread=0.3)
+    server, states = learned(silos, noise)
+    together = error(silos, server, states)
+    alike = server.shared.prior._replace(spread=0.0)
+    of_all = error(silos, server._replace(shared=server.shared._replace(prior=alike)), states)
+    apart = [learned([silo], noise, seed=place) for place, silo in enumerate(silos)]
+    alone = np.mean([error([s], *one) for s, one in zip(silos, apart, strict=True)])
+    assert together <= 1.02 * min(of_all, alone)
+
+
+def test_later_messages_pay():
+    silos = drawn(2, silos=40, count=60, residual=0.05)
+    errors = [
+        np.mean([error(silos, *learned(silos, 1.0, m, seed)) for seed in range(5)]) for m in (1, 3)
+    ]
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_hopeless_noise_leaves_a_constant():
+    """Never worse than predicting 0 by more than a little, however large the noise."""
+    silos = drawn(3, silos=10, count=30)
+    nothing = np.mean([np.mean((r.x * 2.0**-r.bits @ w) ** 2) for r, w in silos])
+    for noise in (30.0, 300.0, 1e5):
+        errors = [error(silos, *learned(silos, noise, seed=seed)) for seed in range(5)]
+        assert np.mean(errors) < 1.5 * nothing
+
+
+def test_a_silo_with_much_noise_leans_on_the_others_and_harms_nobody():
+    found = []
+    for seed in range(6):
+        silos = drawn(20 + seed, silos=20, count=60)
+        server, states = learned(silos, None, noises=[50.0] * 10 + [0.5] * 10, seed=seed)
+        found.append(
+            [
+                error(silos[:10], server, states[:10]),
+                error(silos[10:], server, states[10:]),
+                error(silos[:10], *learned(silos[:10], 50.0, seed=seed)),
+                error(silos[10:], *learned(silos[10:], 0.5, seed=seed)),
+            ]
+        )
+    strict, mild, strict_alone, mild_alone = np.mean(found, axis=0)
+    assert mild < 1.1 * mild_alone
+    assert strict < 0.7 * strict_alone
+
+
+@pytest.mark.parametrize("noise", [0.3, 2.0])
+def test_intervals_cover_the_truth(noise):
+    """95 % intervals of weights cover 92 to 98 % over federations from the model."""
+    inside = []
+    for seed in range(12):
+        silos = drawn(seed, silos=40, count=60)
+        server, states = learned(silos, noise, seed=seed)
+        for (_, truth), own in zip(silos, states, strict=True):
+            found = linear.own_model(own, server.shared)
+            errors = np.sqrt(np.diag(linear.own_covariance(own, server.shared)))
+            inside.append(np.abs(found - truth) <= 1.96 * errors)
+    assert 0.92 <= np.mean(inside) <= 0.985
+
+
+def test_the_mean_and_the_spread_are_found():
+    random = np.random.default_rng(0)
+    size, silos, spread = 3, 400, 0.5
+    values = random.uniform(1, 30, (silos, size))
+    axes = np.stack([np.linalg.qr(random.normal(size=(size, size)))[0] for _ in range(silos)])
+    mean = np.array([1.0, -2.0, 0.5])
+    own = mean + spread * random.normal(size=(silos, size))
+    gram = np.einsum("kij,kj,klj->kil", axes, values, axes)
+    noise = 0.3 * values + 0.2
+    cross = np.einsum("kij,kj->ki", gram, own) + np.einsum(
+        "kij,kj->ki", axes, np.sqrt(noise) * random.normal(size=(silos, size))
+    )
+    sums = Sums(values, axes, cross, np.full(silos, 0.2))
+    prior = estimate(sums, residual=0.3, constant=10.0, usual=1.0)
+    np.testing.assert_allclose(prior.mean, mean, atol=0.1)
+    assert prior.spread == pytest.approx(spread**2, rel=0.15)
+    # One silo's model by the formula of Bayes, without axes.
+    precision = np.linalg.inv(0.3 * gram[0] + 0.2 * np.eye(size))
+    posterior = np.linalg.inv(gram[0] @ precision @ gram[0] + np.eye(size) / prior.spread)
+    by_hand = posterior @ (gram[0] @ precision @ cross[0] + prior.mean / prior.spread)
+    first = Sums(*(part[:1] for part in sums))
+    np.testing.assert_allclose(models_of(first, prior)[0], by_hand, rtol=1e-6)
+    known = Prior(prior.mean, np.zeros((size, size)), prior.spread, 0.3)
+    np.testing.assert_allclose(covariance_of(first, known), posterior, rtol=1e-6)
+
+
+def test_grams_are_pooled_by_precision():
+    random = np.random.default_rng(0)
+    truth = np.diag([1.0, 0.5, 0.1])
+    noise = np.array([1.0] * 5 + [1000.0] * 5)
+    counts = np.full(10, 50.0)
+    found = []
+    for _ in range(10):
+        grams = 50 * truth + noise[:, None, None] * random.normal(size=(10, 3, 3))
+        found.append(pooled_gram((grams + grams.transpose(0, 2, 1)) / 2, noise, counts).mean)
+    np.testing.assert_allclose(np.mean(found, axis=0), truth, atol=0.03)
+
+
+@pytest.mark.parametrize("task", ["regression", "binary", "multiclass"])
+@pytest.mark.parametrize("epsilon", [0.01, 3.0, math.inf])
+def test_every_task_and_budget(task, epsilon):
+    federation = small(task, sizes=(40, 70, 5), d=4)
+    result = silodp.run(
+        federation=federation, method="fewround", epsilon=epsilon, delta=1e-5, keep_models=True
+    )
+    assert np.isfinite(result.mean)
+    assert np.isfinite(result.models).all()
+    if epsilon == math.inf:
+        assert result.mean > 0.7 if task != "regression" else result.mean < 0.2
+
+
+def test_log_odds_are_probabilities():
+    """Of two classes that overlap, predicted shares are true ones."""
+    random = np.random.default_rng(0)
+
+    def records(count):
+        y = np.where(random.random(count) < 0.3, 1.0, -1.0)
+        x = np.clip(random.normal(size=(count, 3)) * 0.3 + 0.15 * y[:, None], -1, 1)
+        return silodp.Records(x, y)
+
+    silos = tuple(silodp.Silo(f"s{k}", records(800), records(800)) for k in range(4))
+    federation = silodp.Federation("two", silos, "binary", feature_bound=1.0)
+    result = silodp.run(
+        federation=federation, method="fewround", epsilon=5, delta=1e-5, metrics="log_loss,auc"
+    )
+    by_name = {one["metric"]: one for one in result.metrics}
+    gain = by_name["log_loss"]["no_skill"]["gain"]
+    assert gain["low"] > 0
+    assert by_name["log_loss"]["test"]["mean"] < 0.55
+
+
+def test_subjects_count_once():
+    federation = small(sizes=(40, 70))
+    silos = tuple(
+        silodp.Silo(
+            s.name,
+            silodp.Records(s.train.x, s.train.y, np.arange(len(s.train)) // 2),
+            s.test,
+        )
+        for s in federation.silos
+    )
+    by_person = silodp.Federation("people", silos, "regression")
+    prepared = silodp.plan(federation=by_person, method="fewround", epsilon=2, delta=1e-5)
+    assert [plan.public_count for plan in prepared.plans[0]] == [20, 35]
+    result = silodp.run(federation=by_person, method="fewround", epsilon=20, delta=1e-5)
+    assert np.isfinite(result.mean)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"messages": 4}, "--messages is 4: give 1, 2, 3 or 5"),
+        ({"lr": 0.1}, "--lr: method 'fewround' has no training passes"),
+        ({"rounds": 10}, "--rounds: method 'fewround' has no training passes"),
+        ({"batch_size": 10}, "--batch-size: method 'fewround' has no training passes"),
+        ({"clip": 1.0}, "--clip: method 'fewround' has no training passes"),
+        ({"lam": 1.0}, "--lam: method 'fewround' does not use it"),
+    ],
+)
+def test_what_it_cannot_take_is_refused(options, said):
+    with pytest.raises(silodp.SilodpError, match=said):
+        silodp.plan(federation=small(), method="fewround", epsilon=1, delta=1e-5, **options)
+
+
+def test_messages_are_for_it_alone():
+    with pytest.raises(silodp.SilodpError, match="--messages: method 'mrmtl' does not use it"):
+        silodp.plan(federation=small(), method="mrmtl", messages=3, epsilon=1, delta=1e-5)
+
+
+def test_a_release_is_proven_charged_and_repeated_by_nobody(tmp_path):
+    asked = {"data": "synthetic", "silos": 3, "method": "fewround", "epsilon": 1, "delta": 1e-5}
+    first = silodp.run(**asked, ledger=tmp_path / "ledgers", lifetime_epsilon=5, keep_models=True)
+    second = silodp.run(**asked, ledger=tmp_path / "ledgers", lifetime_epsilon=5, keep_models=True)
+    assert all(one["proven"] for one in first.privacy)
+    assert np.abs(first.models - second.models).min() > 0
+    again = [silodp.run(**asked, keep_models=True) for _ in range(2)]
+    np.testing.assert_array_equal(*(one.models for one in again))
+    assert not any(one["proven"] for one in again[0].privacy)
+
+
+def test_through_the_command_line(cli, tmp_path):
+    done = cli(
+        *("run", "--data", "synthetic", "--silos", "3", "--method", "fewround", "--messages", "2"),
+        *("--epsilon", "2", "--out", str(tmp_path / "run")),
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["options"]["messages"] == 2
+    assert result["options"]["rounds"] == 2
+    planned = cli("plan", "--data", "synthetic", "--silos", "3", "--method", "fewround")
+    assert planned.exit_code == 2
+    assert "--epsilon" in planned.stderr

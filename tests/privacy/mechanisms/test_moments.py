@@ -1,0 +1,249 @@
+"""Messages: exact sums, of which one record moves no more than is paid for, to the last bit."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from silodp.base.errors import SilodpError
+from silodp.models.unit_vectors import UnitVectors
+from silodp.privacy.mechanisms.message_queries import MessageSchedule, message_queries
+from silodp.privacy.mechanisms.moments import (
+    Shares,
+    bits_for,
+    noisy_gradient_of,
+    noisy_moments_of,
+    softmax_residuals,
+    squared_residuals,
+    whole_outputs,
+    whole_records,
+)
+from silodp.privacy.mechanisms.randomness import HostRandom
+
+SHARES = Shares(0.5, 0.4, 0.1)
+SIZE, CLASSES = 4, 3
+ODD = (np.nan, np.inf, -np.inf, 1e300, -1e30, 1e-300, 0.0)
+
+
+class Recorded:
+    """No noise, but the deviations that it would have had."""
+
+    def __init__(self):
+        self.deviations = []
+
+    def rounded_gaussian(self, deviation, shape):
+        self.deviations.append(np.broadcast_to(deviation, shape).astype(float))
+        return np.zeros(shape, np.int64)
+
+
+def records(number, kind, seed=0, count=12):
+    """Random records, with hostile ones among them."""
+    random = np.random.default_rng([seed, count])
+    x = random.normal(size=(count, SIZE)) * random.choice([1e-3, 0.5, 1.0, 30.0], (count, 1))
+    odd = random.random((count, SIZE)) < 0.1
+    x[odd] = random.choice(ODD, odd.sum())
+    y = np.clip(random.normal(size=(count, 1)), -1, 1)
+    if kind == "classes":
+        y = np.eye(CLASSES)[random.integers(0, CLASSES, count)]
+    return x[:number], y[:number]
+
+
+def released(x, y, kind, z, subject=None, model=None, most=64):
+    """Sums of both questions without noise, and the deviations that it would have had."""
+    whole = whole_records(x, y, most, subject)
+    random = Recorded()
+    moments = noisy_moments_of(whole, kind == "classes", z, SHARES, random)
+    above = np.triu_indices(SIZE, 1)
+    parts = [
+        np.concatenate([np.diag(moments.gram), moments.gram[above]]),
+        moments.cross,
+        moments.labels,
+    ]
+    if model is not None:
+        outputs = whole_outputs(whole, model)
+        residuals = (softmax_residuals if kind == "classes" else squared_residuals)(
+            whole, outputs, 0.3
+        )
+        parts.append(noisy_gradient_of(whole, residuals, z, random))
+    return parts, random.deviations
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    z=st.sampled_from([0.01, 0.7, 3.0, 1e4]),
+    kind=st.sampled_from(["number", "classes"]),
+    by_subject=st.booleans(),
+)
+@example(seed=3, z=0.01, kind="number", by_subject=False)
+def test_neighbours_differ_by_no_more_than_is_paid_for(seed, z, kind, by_subject):
+    """One record (or subject) less: in deviations of the noise, sums move by at most 1 / z."""
+    x, y = records(12, kind, seed)
+    model = np.random.default_rng(seed).normal(size=(SIZE, y.shape[1])) * 10.0 ** (seed % 9 - 3)
+    subject = np.arange(12) // 3 if by_subject else None
+    gone = np.arange(12) != 5 if subject is None else subject != 1
+    both = [
+        released(x[which], y[which], kind, z, None if subject is None else subject[which], model)
+        for which in (np.ones(12, bool), gone)
+    ]
+    (more, deviations), (less, same) = both
+    grain = 2.0 ** (math.ceil(math.log2(z)) - 30)
+    squares = []
+    for place, (a, b, deviation) in enumerate(zip(more, less, deviations, strict=True)):
+        z_of_part = z / math.sqrt([*SHARES, 1.0][place])
+        grain = 2.0 ** (math.ceil(math.log2(z_of_part)) - 30)
+        assert np.isfinite(a).all()
+        np.testing.assert_array_equal(a / grain, np.rint(a / grain))  # whole grains
+        np.testing.assert_array_equal(deviation, same[place])  # noise says nothing of records
+        squares.append(float((((a - b) / (deviation.reshape(a.shape) * grain)) ** 2).sum()))
+    assert sum(squares[:3]) <= 1 / z**2
+    assert squares[3] <= 1 / z**2
+
+
+def test_the_bound_is_reached():
+    """A record of length 1 with a label of 1 uses what is paid for, but for rounding."""
+    x, y = np.array([[0.6, 0.8, 0.0, 0.0]]), np.ones((1, 1))
+    (gram, cross, labels), deviations = released(x, y, "number", 2.0)
+    grains = [2.0 ** (math.ceil(math.log2(2.0 / math.sqrt(s))) - 30) for s in SHARES]
+    squares = [
+        float(((a / (d.reshape(a.shape) * g)) ** 2).sum())
+        for a, d, g in zip((gram, cross, labels), deviations, grains, strict=True)
+    ]
+    assert sum(squares) == pytest.approx(1 / 2.0**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["number", "classes"])
+def test_sums_are_exact_and_know_no_order(kind):
+    x, y = records(12, kind, 7)
+    random = np.random.default_rng(0)
+    order = random.permutation(12)
+    model = random.normal(size=(SIZE, y.shape[1]))
+    one, _ = released(x, y, kind, 0.01, model=model)
+    other, _ = released(x[order], y[order], kind, 0.01, model=model)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    whole = whole_records(x, y, 64)
+    exact = noisy_moments_of(whole, kind == "classes", 0.0, SHARES, Recorded())
+    unit = Fraction(1, 4**whole.bits)
+    for i in range(SIZE):
+        by_hand = sum(int(row[i]) * int(row[0]) for row in whole.x) * unit
+        assert Fraction(exact.gram[i, 0]) == by_hand
+
+
+def test_sums_stay_below_what_double_precision_holds():
+    for count in (1, 5, 1000, 10**6, 10**9):
+        assert count * 4 ** bits_for(count) < 2**53
+    with pytest.raises(SilodpError, match="more than exact sums can be made of"):
+        bits_for(2**40)
+
+
+@pytest.mark.parametrize("kind", ["number", "classes"])
+def test_a_records_residual_is_the_same_whoever_stands_beside_it(kind):
+    x, y = records(12, kind, 3)
+    model = np.random.default_rng(1).normal(size=(SIZE, y.shape[1])) * 5
+    residuals_of = softmax_residuals if kind == "classes" else squared_residuals
+
+    def residuals(which):
+        whole = whole_records(x[which], y[which], 64)
+        return residuals_of(whole, whole_outputs(whole, model), 0.7)
+
+    together = residuals(slice(None))
+    assert (np.linalg.norm(together, axis=1) <= 1 + 1e-12).all()
+    for place in range(12):
+        np.testing.assert_array_equal(residuals(slice(place, place + 1))[0], together[place])
+        np.testing.assert_array_equal(residuals(slice(place))[:place], together[:place])
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1e300, 1e-320])
+def test_hostile_models_get_finite_answers(number):
+    x, y = records(12, "classes", 3)
+    model = np.full((SIZE, CLASSES), number)
+    (*_, gradient), _ = released(x, y, "classes", 1.0, model=model)
+    assert np.isfinite(gradient).all()
+
+
+def test_softmax_residuals_are_right():
+    x, y = records(12, "classes", 5)
+    whole = whole_records(np.nan_to_num(x, posinf=1, neginf=-1), y, 64)
+    model = np.random.default_rng(1).normal(size=(SIZE, CLASSES))
+    outputs = whole_outputs(whole, model)
+    np.testing.assert_allclose(outputs, whole.x * 2.0**-whole.bits @ model, atol=1e-6)
+    chances = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(softmax_residuals(whole, outputs, 2.0), (y - chances) / 2, atol=1e-6)
+
+
+def test_noise_is_as_large_as_it_says():
+    x, y = records(12, "number", 1)
+    whole = whole_records(x, y, 64)
+    exact = noisy_moments_of(whole, False, 0.0, SHARES, Recorded())
+    drawn = [
+        noisy_moments_of(whole, False, 2.0, SHARES, HostRandom(seed, b"", "test"))
+        for seed in range(400)
+    ]
+    z = 2.0 / np.sqrt(SHARES)
+    np.testing.assert_allclose(drawn[0].noise, z)
+    grams = np.stack([one.gram - exact.gram for one in drawn])
+    assert grams[:, 1, 1].std() == pytest.approx(z[0], rel=0.12)
+    assert grams[:, 0, 1].std() == pytest.approx(z[0] / math.sqrt(2), rel=0.12)
+    np.testing.assert_array_equal(grams, grams.transpose(0, 2, 1))
+    crosses = np.stack([one.cross - exact.cross for one in drawn])
+    assert crosses.std() == pytest.approx(z[1], rel=0.06)
+    assert np.stack([o.labels for o in drawn]).std() == pytest.approx(z[2], rel=0.12)
+    assert abs(np.corrcoef(grams[:, 0, 1], crosses[:, 0, 0])[0, 1]) < 0.17
+
+
+def test_no_record_at_all():
+    (gram, cross, labels), _ = released(*records(0, "number"), "number", 1.0)
+    assert not gram.any()
+    assert not cross.any()
+    assert not labels.any()
+
+
+def queries(asked=None, secret=b"s" * 32):
+    """The questions of a round."""
+    x, y = records(12, "number")
+
+    def random(question):
+        if asked is not None:
+            asked.append(question)
+        return HostRandom(0, secret, question.hex())
+
+    vectors = UnitVectors(1.0, 0.0, 1.0)
+    return message_queries(whole_records(x, y, 64), vectors, 1.0, 12, random)
+
+
+def test_one_question_a_round():
+    model = np.zeros((SIZE, 1))
+    for first in (lambda q: q.moments(SHARES), lambda q: q.gradient(model, 1.0)):
+        for second in (lambda q: q.moments(SHARES), lambda q: q.gradient(model, 1.0)):
+            asked = []
+            own = queries(asked)
+            first(own)
+            with pytest.raises(SilodpError, match="its schedule pays for one message"):
+                second(own)
+            assert len(asked) == 1
+    for shares in (Shares(0.6, 0.4, 0.1), Shares(1.0, 0.0, 0.0), Shares(np.nan, 0.1, 0.1)):
+        asked = []
+        with pytest.raises(SilodpError, match="are no shares"):
+            queries(asked).moments(shares)
+        assert not asked
+
+
+def test_the_same_question_gets_the_same_answer_and_another_one_other_noise():
+    model = np.zeros((SIZE, 1))
+    answers = [queries().gradient(model, 1.0)[0] for _ in range(2)]
+    np.testing.assert_array_equal(*answers)
+    moved, _ = queries().gradient(model + 1e-12, 1.0)
+    assert np.abs(moved - answers[0]).min() > 1e-6
+
+
+def test_schedules_share_out_what_there_is():
+    schedule = MessageSchedule(rounds=2, shares=(0.25, 0.75))
+    noises = [schedule.noise_of(number, 3.0) for number in range(2)]
+    assert sum(1 / noise**2 for noise in noises) == pytest.approx(1 / 9)
+    for shares in ((1.0,), (0.5, 0.6), (1.5, -0.5), (0.5, math.nan)):
+        with pytest.raises(SilodpError, match="is no schedule"):
+            MessageSchedule(rounds=2, shares=shares)
