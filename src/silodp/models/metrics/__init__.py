@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import get_args
 
-from silodp.base.errors import SilodpError, meant
+from silodp.base.errors import SilodpError, meant, one_of
 from silodp.config.choices import MetricName, TaskName
 from silodp.data.tasks import get_task
 from silodp.models.metrics.metric import MeanMetric, Metric, wilson
