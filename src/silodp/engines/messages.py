@@ -89,7 +89,7 @@ def run_messages(
     ]
     params = jax.eval_shape(job.model.init, jax.random.key(0))
     server, own = method.init(Start(params, jnp.zeros(2, jnp.uint32), 0, len(silos)))
-    states = [own] * len(silos)
+    states, models = [own] * len(silos), np.zeros(0)
     measure, weights = _measure(job, federation), jnp.asarray(job.weights)
     for number in range(job.rounds):
         broadcast, paid = method.broadcast(server), session.pay(number, number + 1)
@@ -104,9 +104,8 @@ def run_messages(
         states = [state for state, _ in answers]
         server = method.merge(server, [message for _, message in answers], weights)
         if number + 1 in rounds:
-            broadcast = method.broadcast(server)
-            report(number + 1, measure(_models(silos, states, broadcast)))
-    models = _models(silos, states, method.broadcast(server))
+            models = _models(silos, states, method.broadcast(server))
+            report(number + 1, measure(models))
     return models, method.learned(server)
 
 

@@ -15,7 +15,8 @@ class Constants(NamedTuple):
         noise alone would give it.
       class_floor: likewise where classes are told apart.
       errors_beyond_noise: an entry differs between silos if it does by so many standard errors.
-      spread_steps: times that the mean and the spread of models are worked out in turn.
+      spread_steps: times that the mean and the spread of models are worked out in turn; but
+      close: fewer times, if the spread changes by no more than this part.
       smallest: what is smaller is 0.
       ridge: precision with which any weight is 0, so that all can be solved.
       least_variance: of weights beforehand, at least so many times the variance of their error.
@@ -34,6 +35,7 @@ class Constants(NamedTuple):
     class_floor: float = 0.25
     errors_beyond_noise: float = 2.0
     spread_steps: int = 6
+    close: float = 1e-3
     smallest: float = 1e-12
     ridge: float = 1e-6
     least_variance: float = 1e-3

@@ -63,13 +63,16 @@ def pooled_gram(
     return PooledGram(_positive(mean, max(float(least), CONSTANTS.smallest)), between)
 
 
-def gram_of_silo(gram: Matrix, noise: float, count: float, pooled: PooledGram) -> Matrix:
-    """The sum of x x' of a silo, as its own noisy sum and the pooled one say together."""
+def gram_of_silo(
+    gram: Matrix, noise: float, count: float, pooled: PooledGram
+) -> tuple[Float[np.ndarray, " size"], Matrix]:
+    """Eigenvalues and axes of a silo's sum of x x', by its own noisy sum and the pooled one."""
     variance = entry_variance(np.array([noise / count]), len(gram))[0]
     share = pooled.between / np.maximum(pooled.between + variance, CONSTANTS.smallest)
     if noise == 0:
         share = np.ones_like(share)
-    return count * _positive(pooled.mean + share * (gram / count - pooled.mean), 0.0)
+    values, axes = np.linalg.eigh(pooled.mean + share * (gram / count - pooled.mean))
+    return count * np.maximum(values, 0.0), axes
 
 
 def entry_variance(noise: Float[np.ndarray, " silos"], size: int) -> Matrices:

@@ -94,8 +94,10 @@ def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Pri
 
     mean, covariance = by_least_squares()
     for _ in range(CONSTANTS.spread_steps if count > 1 else 0):
-        spread = _likeliest_spread(silos, mean, covariance, residual, usual)
+        before, spread = spread, _likeliest_spread(silos, mean, covariance, residual, usual)
         mean, covariance = by_least_squares()
+        if abs(spread - before) <= CONSTANTS.close * spread:
+            break
     return Prior(*_shrunk(mean, covariance, constant, usual), spread, residual)
 
 

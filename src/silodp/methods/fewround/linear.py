@@ -28,6 +28,8 @@ from silodp.privacy.mechanisms.message_queries import MessageQueries
 
 Vector = Float[np.ndarray, " size"]
 Square = Float[np.ndarray, "size size"]
+# Eigenvalues and axes of second moments.
+Axes = tuple[Vector, Square]
 
 # Of residuals like those of a Gaussian, the share that is not cut off: what the gradient of the
 # cut-off residuals is too small by.
@@ -85,7 +87,7 @@ def nothing_shared(size: int) -> Shared:
 
 def first_server(shape: tuple[int, ...]) -> "Server":
     """The server before the first message, for parameters of that shape."""
-    return Server([], nothing_shared(shape[0]))
+    return Server([], [], nothing_shared(shape[0]))
 
 
 class FirstMessage(NamedTuple):
@@ -117,10 +119,11 @@ def answer(
         sums = (moments.gram, moments.cross[:, 0], float(moments.labels[0]), moments.noise)
         first = FirstMessage(queries.vectors, count, *sums)
         return _begun(first), first
-    model = own_model(own, shared)
+    gram = _gram(own, shared.gram)
+    model = models_of(sums_of([own], [gram], shared), shared.prior)[0]
     gradient, noise = queries.gradient(model[:, None], shared.scale)
     message = LaterMessage(gradient[:, 0], model, noise)
-    return _with(own, message, shared), message
+    return _with(own, gram, message, shared), message
 
 
 def _begun(first: FirstMessage) -> Released:
@@ -128,28 +131,25 @@ def _begun(first: FirstMessage) -> Released:
     return Released(*first, later=none, later_noise=np.zeros(0))
 
 
-def _with(own: Released, message: LaterMessage, shared: Shared) -> Released:
+def _with(own: Released, gram: Axes, message: LaterMessage, shared: Shared) -> Released:
     """What was released, with one message more."""
-    scale = shared.scale / _KEPT
-    cross = scale * message.gradient + _gram(own, shared.gram) @ message.at
+    scale, (values, axes) = shared.scale / _KEPT, gram
+    cross = scale * message.gradient + axes @ (values * (axes.T @ message.at))
     return own._replace(
         later=np.concatenate([own.later, cross[None]]),
         later_noise=np.append(own.later_noise, scale * message.noise),
     )
 
 
-def _gram(own: Released, pooled: PooledGram) -> Square:
+def _gram(own: Released, pooled: PooledGram) -> Axes:
     return gram_of_silo(own.gram, float(own.noise[0]), own.records, pooled)
 
 
-def sums_of(silos: list[Released], shared: Shared) -> Sums:
+def sums_of(silos: Sequence[Released], grams: Sequence[Axes], shared: Shared) -> Sums:
     """What all messages of these silos say together, as `hierarchy` takes it."""
-    values, axes, crosses, noises = [], [], [], []
+    crosses, noises = [], []
     mean = shared.prior.mean
     for own in silos:
-        found = np.linalg.eigh(_gram(own, shared.gram))
-        values.append(np.maximum(found[0], 0.0))
-        axes.append(found[1])
         # What is not known of a silo's second moments blurs what its cross moments say, but
         # little of what a gradient says, which is taken near the model.
         variance = entry_variance(own.noise[:1] / own.records, len(mean))[0]
@@ -161,17 +161,22 @@ def sums_of(silos: list[Released], shared: Shared) -> Sums:
         said = np.concatenate([own.cross[None], own.later])
         crosses.append(precisions @ said / precisions.sum())
         noises.append(1.0 / precisions.sum())
-    return Sums(*(np.array(one) for one in (values, axes, crosses, noises)))
+    values, axes = (np.stack(part) for part in zip(*grams, strict=True))
+    return Sums(values, axes, np.array(crosses), np.array(noises))
+
+
+def _sums_of_one(own: Released, shared: Shared) -> Sums:
+    return sums_of([own], [_gram(own, shared.gram)], shared)
 
 
 def own_model(own: Released, shared: Shared) -> Vector:
     """The model that a silo uses."""
-    return models_of(sums_of([own], shared), shared.prior)[0]
+    return models_of(_sums_of_one(own, shared), shared.prior)[0]
 
 
 def own_covariance(own: Released, shared: Shared) -> Square:
     """How uncertain that model is."""
-    return covariance_of(sums_of([own], shared), shared.prior)
+    return covariance_of(_sums_of_one(own, shared), shared.prior)
 
 
 def personal(own: Released, shared: Shared) -> Float[np.ndarray, "size 1"]:
@@ -198,15 +203,22 @@ def learned(server: "Server") -> dict[str, np.ndarray]:
 
 
 class Server(NamedTuple):
-    """What the server holds: all that silos have released, and what it makes of it."""
+    """What the server holds: all that silos have released, and what it makes of it.
+
+    Attributes:
+      silos: what each has released.
+      grams: eigenvalues and axes of each one's second moments.
+      shared: what is sent.
+    """
 
     silos: list[Released]
+    grams: list[Axes]
     shared: Shared
 
 
 def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> Server:
     """The server after a round."""
-    shared = server.shared
+    shared, grams = server.shared, server.grams
     first = [one for one in messages if isinstance(one, FirstMessage)]
     later = [one for one in messages if isinstance(one, LaterMessage)]
     if first:
@@ -215,8 +227,10 @@ def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> S
         counts = np.array([one.records for one in silos])
         gram = pooled_gram(np.stack([one.gram for one in silos]), noise, counts)
         shared = shared._replace(gram=gram)
+        grams = [_gram(own, gram) for own in silos]
     else:
-        silos = [_with(own, one, shared) for own, one in zip(server.silos, later, strict=True)]
+        both = zip(server.silos, grams, later, strict=True)
+        silos = [_with(own, gram, one, shared) for own, gram, one in both]
     squares, error = _mean_square(silos)
     # The constant's entry of a vector is 1 / length: its weight is the mean label times that.
     constant = CONSTANTS.usual_square * silos[0].vectors.length ** 2
@@ -224,11 +238,11 @@ def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> S
     usual = squares / float(np.trace(shared.gram.mean))
     residual = squares if shared.round == 0 else shared.prior.residual
     for _ in range(2):  # the second with residuals, and blur, of the first's model
-        sums = sums_of(silos, shared)
+        sums = sums_of(silos, grams, shared)
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
-    return Server(silos, Shared(shared.round + 1, shared.gram, shared.prior, scale))
+    return Server(silos, grams, Shared(shared.round + 1, shared.gram, shared.prior, scale))
 
 
 def _mean_square(silos: list[Released]) -> tuple[float, float]:
