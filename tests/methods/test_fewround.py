@@ -15,6 +15,7 @@ from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estima
 from silodp.models.unit_vectors import UnitVectors
 from silodp.privacy.mechanisms.message_queries import message_queries
 from silodp.privacy.mechanisms.moments import whole_records
+from silodp.privacy.session import RunSession
 
 UNIT = UnitVectors(length=2.5, middle=0.0, half=1.0)
 
@@ -226,6 +227,22 @@ def test_subjects_count_once():
     assert [plan.public_count for plan in prepared.plans[0]] == [20, 35]
     result = silodp.run(federation=by_person, method="fewround", epsilon=20, delta=1e-5)
     assert np.isfinite(result.mean)
+
+
+def test_no_two_answers_share_their_noise(monkeypatch):
+    """Not those of two silos, rounds, seeds or settings of a release."""
+    drawn = []
+    random = RunSession.random
+
+    def recorded(self, paid, seed, purpose):
+        drawn.append((seed, purpose))
+        return random(self, paid, seed, purpose)
+
+    monkeypatch.setattr(RunSession, "random", recorded)
+    asked = {"data": "synthetic", "silos": 3, "method": "fewround", "delta": 1e-5}
+    silodp.sweep(**asked, epsilon=[1, 2], seeds=2, entropy="os")
+    assert len(drawn) == 3 * 3 * 2 * 2
+    assert len(set(drawn)) == len(drawn)
 
 
 @pytest.mark.parametrize(

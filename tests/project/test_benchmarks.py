@@ -59,7 +59,7 @@ def test_none_is_forgotten():
     made = (ROOT / "Makefile").read_text()
     for name in ("throughput", "privacy", "release", "loading", "methods", "tuning", "ebmtl"):
         assert f"-m benchmarks.{name}" in made
-    for name in ("sites", "sweeps", "report"):
+    for name in ("sites", "sweeps", "report", "fewround"):
         assert f"-m benchmarks.{name}" in made
 
 
@@ -201,6 +201,13 @@ def test_tuning(bench, tmp_path, monkeypatch):
     bench("tuning", "--quick", "--json", tmp_path / "t.json")
     found = json.loads((tmp_path / "t.json").read_text())
     assert found["ratio"] == found["alone"] / found["tuned"]
+
+
+def test_fewround(bench, tmp_path):
+    printed = bench("fewround", "--quick", "--json", tmp_path / "f.json")
+    beside, made_up = json.loads((tmp_path / "f.json").read_text())
+    assert np.isfinite([beside["fewround"], beside["ebmtl"], made_up["mse"]]).all()
+    assert "ebmtl" in printed
 
 
 def test_ebmtl(bench, tmp_path, monkeypatch):

@@ -97,15 +97,16 @@ def resolve(
     request: RunRequest, defaults: Defaults, custom_model: Model | None, task: str
 ) -> ResolvedOptions:
     """Resolves a request: options left open get values that fit the data."""
-    messages = None
+    messages, usual_model = None, defaults.model
     if get_method(request.method).in_messages:
         messages = request.messages or USUAL_MESSAGES[get_task(task).as_vectors]
+        usual_model = get_task(task).model  # whichever else suits the data: it is for no other
     rounds = messages or request.rounds or defaults.rounds
     # Each evaluation that is released costs privacy: one is enough, unless more are requested.
     usual = rounds if request.metric_share else max(1, rounds // 20)
     return ResolvedOptions(
         request=request,
-        model_name=custom_model.name if custom_model else request.model or defaults.model,
+        model_name=custom_model.name if custom_model else request.model or usual_model,
         rounds=rounds,
         messages=messages,
         batch_size=request.batch_size or defaults.batch_size,

@@ -261,7 +261,10 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     slopes = (axes / values) @ axes.T @ means
     # Class means' noise makes scores of the own class too high, by this.
     too_high = errors * float((1.0 / values).sum())
-    constants = -0.5 * (slopes * means).sum(axis=0)
+    scores = means.T @ slopes
+    kept = _kept(scores, too_high)
+    constants = -0.5 * kept * (np.diag(scores) - too_high)
+    slopes = kept * slopes
     own = np.stack([one.counts / one.records for one in silos])
     error = (noise[:, 2] / counts)[:, None]
     differing = max(0.0, float(((own - frequencies) ** 2 - error**2).mean()))
@@ -272,7 +275,7 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     )
     # With a higher floor: curvature that is too small would make steps too long.
     gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts).mean)
-    curvature, rotation = np.linalg.eigh(_curvature(silos, shared, means.T @ slopes, too_high))
+    curvature, rotation = np.linalg.eigh(_curvature(silos, shared, scores, too_high, kept))
     return shared._replace(
         values=gram_values,
         axes=gram_axes,
@@ -281,19 +284,35 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     )
 
 
+def _kept(
+    scores: Float[np.ndarray, "classes classes"], too_high: Float[np.ndarray, " classes"]
+) -> float:
+    """What part of the discriminants to keep, so that probabilities are not too sure.
+
+    Scores part the classes by as much as they say less what noise makes them say; they vary within
+    classes by all of it.
+    """
+    said = float(np.diag(scores).mean() - scores.mean())
+    true = said - float(too_high.mean()) * (1.0 - 1.0 / len(scores))
+    return float(np.clip(true / max(said, CONSTANTS.smallest), CONSTANTS.least_kept, 1.0))
+
+
 def _curvature(
     silos: list[Released],
     shared: Shared,
     scores: Float[np.ndarray, "classes classes"],
     too_high: Float[np.ndarray, " classes"],
+    kept: float,
 ) -> Float[np.ndarray, "classes classes"]:
     """Mean covariance of a record's predicted class, by draws from the discriminant model."""
     classes = len(shared.frequencies)
     # Scores of a record differ within its class by slopes' within slopes = means' slopes.
     values, axes = np.linalg.eigh((scores + scores.T) / 2)
     draws = np.random.default_rng(0).normal(size=(_DRAWS, classes))
-    noise = draws * np.sqrt(np.maximum(values, 0.0)) @ axes.T
-    scores = scores - np.diag(too_high) + shared.discriminants[-1] / silos[0].vectors.length
+    noise = kept * draws * np.sqrt(np.maximum(values, 0.0)) @ axes.T
+    scores = (
+        kept * (scores - np.diag(too_high)) + shared.discriminants[-1] / silos[0].vectors.length
+    )
     total = np.zeros((classes, classes))
     for own in silos:
         frequencies = own_frequencies(own, shared)

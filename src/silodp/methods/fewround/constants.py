@@ -25,7 +25,10 @@ class Constants(NamedTuple):
       class_scale: residuals of classes, no longer than 1.42, are cut off at.
       gram_noise: noise of second moments, in units of what one record adds to a direction, from
         which on they get a smaller part of the first message.
+      least_kept: part of discriminants that is kept at least.
       clip: residuals are cut off at so many of their deviations.
+      most_explained: share of the variance of labels that models explain at most, of numbers and
+        of two classes.
       least_residual: what the deviation of residuals is at least, in half ranges of the label.
     """
 
@@ -43,7 +46,9 @@ class Constants(NamedTuple):
     square_spread: float = 0.15
     class_scale: float = 1.0
     gram_noise: float = 10.0
+    least_kept: float = 0.01
     clip: float = 1.35
+    most_explained: tuple[float, float] = (0.99, 0.8)
     least_residual: float = 0.05
 
 

@@ -268,22 +268,27 @@ def _residual(
 
     What the mean model explains counts as far as it is more than noise may make it.
     """
-    prior, gram = shared.prior, shared.gram.mean
+    prior, gram, vectors = shared.prior, shared.gram.mean, silos[0].vectors
     # The first messages' cross moments: those of later ones rest on shrunk second moments.
     weights, total = _weights(silos, 1)
     noises = np.array([one.noise[1] ** 2 for one in silos])
-    cross = weights @ np.stack([one.cross for one in silos]) / total
+    cross, noise = weights @ np.stack([one.cross for one in silos]) / total, weights**2 @ noises
+    noise = float(noise) / total**2
+    # About the mean label, whose square would hide a small share that is explained.
+    middle = max(0.0, float((vectors.length * cross[-1]) ** 2 - vectors.length**2 * noise))
+    variance = max(squares - middle, CONSTANTS.least_residual**2)
     mean = prior.mean
-    explained = float(2 * mean @ cross - mean @ gram @ mean)
+    explained = float(2 * mean @ cross - mean @ gram @ mean) - middle
     # The mean was fitted to their noise, as far as nothing better was known.
     known_later = np.minimum(sums.noise / np.maximum(noises, CONSTANTS.smallest), 1.0)
     explained -= 2 * float(np.mean(known_later)) * float((prior.covariance * gram).sum())
-    variance = error**2 + 4 * float(mean @ mean) * float(weights**2 @ noises) / total**2
+    unsure = error**2 + 4 * float(mean[:-1] @ mean[:-1]) * noise
     explained = max(0.0, explained)
-    share = explained**2 / max(explained**2 + variance, CONSTANTS.smallest)
+    share = explained**2 / max(explained**2 + unsure, CONSTANTS.smallest)
     # Silos' own models explain what they differ by, too.
-    differing = min(prior.spread * float(np.trace(gram)), 0.5 * squares)
-    return max(squares - share * explained - differing, CONSTANTS.least_residual**2)
+    differing = min(prior.spread * float(np.trace(gram)), 0.5 * variance)
+    most = CONSTANTS.most_explained[vectors.two_classes] * variance
+    return max(variance - min(share * explained + differing, most), CONSTANTS.least_residual**2)
 
 
 def _weights(silos: list[Released], part: int) -> tuple[Float[np.ndarray, " silos"], float]:
@@ -302,6 +307,9 @@ def as_log_odds(weights: Vector, own: Released, shared: Shared) -> Vector:
 
         2 (prediction - (2 p - 1)) / residual + (2 p - 1) d / 2 + log(p / (1 - p)),
         d = (4 p (1 - p) - residual) / (residual p (1 - p)), the squared distance of the classes
+
+    of which what hangs on the features is made smaller where the model is uncertain (D. MacKay. The
+    evidence framework applied to classification networks. Neural Computation, 1992).
     """
     prior, length = shared.prior, own.vectors.length
     # The constant's entry of a vector is 1 / length, so its second moments say the mean label.
@@ -310,7 +318,10 @@ def as_log_odds(weights: Vector, own: Released, shared: Shared) -> Vector:
     residual = min(prior.residual, 4.0 * second * (1.0 - second))
     explained = 4.0 * second * (1.0 - second) - residual
     distance = explained / (residual * second * (1.0 - second))
-    constant = mean * distance / 2.0 + math.log(second / (1.0 - second)) - 2.0 * mean / residual
-    odds = 2.0 * weights / residual
-    odds[-1] += constant * length
+    # Where the model is unsure, so are its log-odds: they are drawn to the share of all.
+    unsure = float((own_covariance(own, shared) * shared.gram.mean).sum()) * (2.0 / residual) ** 2
+    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
+    odds = drawn * 2.0 * weights / residual
+    constant = drawn * (mean * distance / 2.0 - 2.0 * mean / residual)
+    odds[-1] += length * (constant + math.log(second / (1.0 - second)))
     return odds
