@@ -8,7 +8,8 @@ import pytest
 from federations import small
 
 import silodp
-from silodp.methods.fewround import linear
+from silodp.engines.messages import stacked
+from silodp.methods.fewround import fewround, linear
 from silodp.methods.fewround.constants import MESSAGE_SHARES
 from silodp.methods.fewround.grams import pooled_gram
 from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estimate, models_of
@@ -47,8 +48,10 @@ def drawn(seed, silos=30, size=5, count=60, spread=0.3, residual=0.2):
 def learned(silos, noise, messages=3, seed=0, noises=None):
     """The server and all silos' states after so many messages."""
     random = Gaussian(np.random.default_rng(seed))
-    server = linear.first_server((silos[0][0].x.shape[1],))
-    states = [None] * len(silos)
+    method = fewround(messages)
+    params = np.zeros(silos[0][0].x.shape[1])
+    server, own = method.init(silodp.Start(params, None, 0, len(silos)))
+    states = [own] * len(silos)
     for number in range(messages):
         answers = []
         for place, (records, _) in enumerate(silos):
@@ -56,16 +59,22 @@ def learned(silos, noise, messages=3, seed=0, noises=None):
                 MESSAGE_SHARES[messages][number]
             )
             queries = message_queries(records, UNIT, own, len(records.x), lambda _: random)
-            answers.append(linear.answer(states[place], server.shared, queries))
+            answers.append(method.local(states[place], method.broadcast(server), queries))
         states = [state for state, _ in answers]
-        server = linear.merged(server, [message for _, message in answers])
+        messages_of_all = stacked([message for _, message in answers])
+        server = method.merge(server, messages_of_all, np.ones(len(silos)) / len(silos))
     return server, states
+
+
+def model(own, server):
+    """A silo's weights on vectors."""
+    return linear.model_of(own, server.shared)[:, 0]
 
 
 def error(silos, server, states):
     """Mean squared distance of predictions from the truth."""
     gaps = [
-        records.x * 2.0**-records.bits @ (linear.own_model(own, server.shared) - truth)
+        records.x * 2.0**-records.bits @ (model(own, server) - truth)
         for (records, truth), own in zip(silos, states, strict=True)
     ]
     return float(np.mean([np.mean(gap**2) for gap in gaps]))
@@ -77,7 +86,7 @@ def test_without_noise_and_with_many_records_models_are_those_of_least_squares()
     for (records, _), own in zip(silos, states, strict=True):
         x, y = (part * 2.0**-records.bits for part in (records.x, records.y))
         alone = np.linalg.lstsq(x, y[:, 0], rcond=None)[0]
-        np.testing.assert_allclose(linear.own_model(own, server.shared), alone, atol=0.03)
+        np.testing.assert_allclose(model(own, server), alone, atol=0.03)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
@@ -85,7 +94,7 @@ def test_personal_models_are_better_than_those_of_one_silo_or_of_all(noise):
     silos = drawn(1, silos=40, count=40, spread=0.3)
     server, states = learned(silos, noise)
     together = error(silos, server, states)
-    alike = server.shared.prior._replace(spread=0.0)
+    alike = server.shared.prior._replace(spread=np.zeros(()))
     of_all = error(silos, server._replace(shared=server.shared._replace(prior=alike)), states)
     apart = [learned([silo], noise, seed=place) for place, silo in enumerate(silos)]
     alone = np.mean([error([s], *one) for s, one in zip(silos, apart, strict=True)])
@@ -135,7 +144,7 @@ def test_intervals_cover_the_truth(noise):
         silos = drawn(seed, silos=40, count=60)
         server, states = learned(silos, noise, seed=seed)
         for (_, truth), own in zip(silos, states, strict=True):
-            found = linear.own_model(own, server.shared)
+            found = model(own, server)
             errors = np.sqrt(np.diag(linear.own_covariance(own, server.shared)))
             inside.append(np.abs(found - truth) <= 1.96 * errors)
     assert 0.92 <= np.mean(inside) <= 0.985
@@ -163,7 +172,7 @@ def test_the_mean_and_the_spread_are_found():
     by_hand = posterior @ (gram[0] @ precision @ cross[0] + prior.mean / prior.spread)
     first = Sums(*(part[:1] for part in sums))
     np.testing.assert_allclose(models_of(first, prior)[0], by_hand, rtol=1e-6)
-    known = Prior(prior.mean, np.zeros((size, size)), prior.spread, 0.3)
+    known = Prior(prior.mean, np.zeros((size, size)), prior.spread, np.array(0.3))
     np.testing.assert_allclose(covariance_of(first, known), posterior, rtol=1e-6)
 
 

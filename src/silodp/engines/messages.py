@@ -102,11 +102,16 @@ def run_messages(
             for silo, state in zip(silos, states, strict=True)
         ]
         states = [state for state, _ in answers]
-        server = method.merge(server, [message for _, message in answers], weights)
+        server = method.merge(server, stacked([message for _, message in answers]), weights)
         if number + 1 in rounds:
             models = _models(silos, states, method.broadcast(server))
             report(number + 1, measure(models))
     return models, method.learned(server)
+
+
+def stacked(messages: Sequence[Any]) -> Any:
+    """Messages with a leading axis of silos, in their own precision."""
+    return jax.tree.map(lambda *parts: np.stack(parts), *messages)
 
 
 def _models(silos: Sequence[SiloOfMessages], states: Sequence[Any], broadcast: Any) -> np.ndarray:

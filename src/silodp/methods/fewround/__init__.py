@@ -10,7 +10,7 @@ learning rate, no batches and no clip to choose. docs/fewround.md has the equati
 Use it where the model is linear. It needs no server that stays up: a message is one answer.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,15 @@ from silodp.base.errors import SilodpError
 from silodp.methods.base import Method, Start
 from silodp.methods.fewround import classes, linear
 from silodp.methods.fewround.constants import MESSAGE_SHARES
+from silodp.methods.fewround.released import (
+    Message,
+    Released,
+    merged_into,
+    no_message,
+    nothing_released,
+    with_gradient,
+    with_moments,
+)
 from silodp.privacy.mechanisms.message_queries import MessageSchedule
 
 
@@ -27,21 +36,27 @@ def fewround(rounds: int) -> Method:
     def kind(shared: Any) -> Any:
         return linear if isinstance(shared, linear.Shared) else classes
 
-    def init(start: Start) -> tuple[Any, None]:
-        shape = np.shape(start.params)
-        return (linear if len(shape) == 1 else classes).first_server(shape), None
+    def init(start: Start) -> tuple[Server, Released]:
+        size, outputs = (*np.shape(start.params), 1)[:2]
+        own = nothing_released(size, outputs, rounds)
+        several = len(np.shape(start.params)) > 1
+        shared = (classes if several else linear).nothing_shared(size, outputs)
+        all_silos = Released(*(np.stack([part] * start.silos) for part in own))
+        return Server(all_silos, shared), own
 
-    def local(own: Any, shared: Any, queries: Any) -> tuple[Any, Any]:
-        return kind(shared).answer(own, shared, queries)
+    def local(own: Released, shared: Any, queries: Any) -> tuple[Released, Message]:
+        number = int(shared.round)
+        if number == 0:
+            return with_moments(own, kind(shared).parts(own, queries), queries)
+        if own.records == 0:
+            return own, no_message(own)
+        model = kind(shared).model_of(own, shared)
+        return with_gradient(own, number, model, float(shared.scale), queries)
 
-    def merge(server: Any, messages: list[Any], weights: Any) -> Any:
-        return kind(server.shared).merged(server, messages)
-
-    def personal(own: Any, shared: Any) -> Any:
-        return kind(shared).personal(own, shared)
-
-    def learned(server: Any) -> dict[str, Any]:
-        return kind(server.shared).learned(server)
+    def merge(server: Server, messages: Message, weights: Any) -> Server:
+        number = int(server.shared.round)
+        released = merged_into(server.released, messages, np.asarray(weights), number)
+        return Server(released, kind(server.shared).estimated(released, server.shared))
 
     return Method(
         schedule=message_schedule,
@@ -49,9 +64,16 @@ def fewround(rounds: int) -> Method:
         broadcast=lambda server: server.shared,
         local=local,
         merge=merge,
-        personal=personal,
-        learned=learned,
+        personal=lambda own, shared: kind(shared).personal(own, shared),
+        learned=lambda server: kind(server.shared).learned(*server),
     )
+
+
+class Server(NamedTuple):
+    """What the server holds: all that silos have released, and what it makes of it."""
+
+    released: Released
+    shared: linear.Shared | classes.Shared
 
 
 def message_schedule(messages: int) -> MessageSchedule:

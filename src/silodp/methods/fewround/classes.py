@@ -26,42 +26,14 @@ from scipy.special import softmax
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.methods.fewround.grams import pooled_gram
 from silodp.methods.fewround.hierarchy import likeliest_variance
-from silodp.models.unit_vectors import UnitVectors
+from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
 
 Vector = Float[np.ndarray, " size"]
-Square = Float[np.ndarray, "size size"]
-Weights = Float[np.ndarray, "size classes"]
 
 # Draws of a record's scores in each class, by which curvature is averaged.
 _DRAWS = 64
-
-
-class Released(NamedTuple):
-    """All that one silo has released.
-
-    Attributes:
-      vectors: how its records became vectors, which is public.
-      records: how many there are, as far as that is public.
-      gram: noisy sum of x x'.
-      sums: noisy sums of x by class.
-      counts: noisy counts of the classes.
-      noise: deviations of the noise of these three.
-      later: gradients [messages, size, classes].
-      later_at: the models that they were taken at, likewise.
-      later_noise: deviations of the noise of each [messages].
-    """
-
-    vectors: UnitVectors
-    records: float
-    gram: Square
-    sums: Weights
-    counts: Float[np.ndarray, " classes"]
-    noise: Float[np.ndarray, "3"]
-    later: Float[np.ndarray, "messages size classes"]
-    later_at: Float[np.ndarray, "messages size classes"]
-    later_noise: Float[np.ndarray, " messages"]
 
 
 class Shared(NamedTuple):
@@ -80,101 +52,46 @@ class Shared(NamedTuple):
       scale: what residuals are cut off at.
     """
 
-    round: int
+    round: Scalar
     discriminants: Weights
     frequencies: Float[np.ndarray, " classes"]
-    differing: float
+    differing: Scalar
     values: Vector
     axes: Square
     curvature: Float[np.ndarray, " classes"]
     rotation: Float[np.ndarray, "classes classes"]
     correction: Weights
-    scale: float
+    scale: Scalar
 
 
-class FirstMessage(NamedTuple):
-    """The moments, with what is public of the records."""
-
-    vectors: UnitVectors
-    records: float
-    gram: Square
-    sums: Weights
-    counts: Float[np.ndarray, " classes"]
-    noise: Float[np.ndarray, "3"]
-
-
-class LaterMessage(NamedTuple):
-    """A gradient, the model that it is at, and the deviation of its noise."""
-
-    gradient: Weights
-    at: Weights
-    noise: float
-
-
-class Server(NamedTuple):
-    """What the server holds: all that silos have released, and what it makes of it."""
-
-    silos: list[Released]
-    shared: Shared
-
-
-def first_server(shape: tuple[int, ...]) -> Server:
-    """The server before the first message, for parameters of that shape."""
-    size, classes = shape
-    zeros, none = np.zeros((size, classes)), np.zeros(classes)
-    square, identity = np.zeros((size, size)), np.eye(classes)
-    shared = Shared(
-        *(0, zeros, none, 0.0, np.zeros(size), square, none, identity),
-        *(zeros, CONSTANTS.class_scale),
+def nothing_shared(size: int, outputs: int) -> Shared:
+    """Before the first message."""
+    zeros, none, zero = np.zeros((size, outputs)), np.zeros(outputs), np.zeros(())
+    return Shared(
+        *(zero, zeros, none, zero, np.zeros(size), np.zeros((size, size)), none),
+        *(np.eye(outputs), zeros, np.array(CONSTANTS.class_scale)),
     )
-    return Server([], shared)
 
 
-def answer(
-    own: Released | None, shared: Shared, queries: MessageQueries
-) -> tuple[Released, FirstMessage | LaterMessage]:
-    """A silo's message of the round, and all that it has released by then."""
-    if own is None:
-        size = len(shared.discriminants)
-        moments = queries.moments(_parts(queries.noise_multiplier, queries.public_count, size))
-        first = FirstMessage(queries.vectors, float(queries.public_count), *moments)
-        return _begun(first), first
-    model = personal(own, shared)
-    gradient, noise = queries.gradient(model, shared.scale)
-    scale = shared.scale
-    message = LaterMessage(scale * gradient, model, scale * noise)
-    return _with(own, message), message
-
-
-def _parts(noise_multiplier: float, count: int, size: int) -> Shares:
+def parts(own: Released, queries: MessageQueries) -> Shares:
     """How a silo divides its first message: less for second moments that noise would hide.
 
     These have size^2 numbers. Where their noise is so much larger than what they are that even the
     mean over silos does not show them, the budget is better spent on sums by class.
     """
-    noise = noise_multiplier * size**1.5 / max(count, 1)
+    noise = queries.noise_multiplier * len(own.gram) ** 1.5 / max(queries.public_count, 1)
     gram = max(0.1, 0.4 / (1.0 + (noise / CONSTANTS.gram_noise) ** 2))
     return Shares(gram, 0.85 - gram, 0.15)
 
 
-def _begun(first: FirstMessage) -> Released:
-    none = np.zeros((0, *first.sums.shape))
-    return Released(*first, later=none, later_at=none, later_noise=np.zeros(0))
-
-
-def _with(own: Released, message: LaterMessage) -> Released:
-    return own._replace(
-        later=np.concatenate([own.later, message.gradient[None]]),
-        later_at=np.concatenate([own.later_at, message.at[None]]),
-        later_noise=np.append(own.later_noise, message.noise),
-    )
-
-
 def own_frequencies(own: Released, shared: Shared) -> Float[np.ndarray, " classes"]:
     """The silo's class frequencies: its noisy ones, shrunk to those of all."""
+    if own.records == 0:  # it was not there for the first message
+        return shared.frequencies
     noise = float(own.noise[2] / own.records)
-    share = shared.differing / max(shared.differing + noise**2, CONSTANTS.smallest)
-    found = shared.frequencies + share * (own.counts / own.records - shared.frequencies)
+    differing = float(shared.differing)
+    share = differing / max(differing + noise**2, CONSTANTS.smallest)
+    found = shared.frequencies + share * (own.labels / own.records - shared.frequencies)
     # A class that seems not to be there may be, as far as noise can hide it.
     hidden = 0.5 / own.records + 0.5 * share**0.5 * noise
     found = np.maximum(found, hidden)
@@ -184,7 +101,7 @@ def own_frequencies(own: Released, shared: Shared) -> Float[np.ndarray, " classe
 def _start(own: Released, shared: Shared) -> Weights:
     """The discriminant model with the silo's own class frequencies."""
     start = shared.discriminants.copy()
-    start[-1] += np.log(own_frequencies(own, shared)) * own.vectors.length
+    start[-1] += np.log(own_frequencies(own, shared)) * float(own.length)
     return start
 
 
@@ -204,48 +121,45 @@ class _InAxes(NamedTuple):
 
 
 def _in_axes(own: Released, shared: Shared) -> _InAxes:
-    curvature = own.records * _activity(own, shared) * np.outer(shared.values, shared.curvature)
+    activity = float(own.records) * _activity(own, shared)
+    curvature = activity * np.outer(shared.values, shared.curvature)
     start, total, cross = _start(own, shared), 0.0, np.zeros_like(curvature)
-    for gradient, at, noise in zip(own.later, own.later_at, own.later_noise, strict=True):
-        precision = 1.0 / max(noise**2, CONSTANTS.smallest)
+    for gradient, at, precision in zip(own.gradients, own.at, own.precisions, strict=True):
         turned = shared.axes.T @ gradient @ shared.rotation
         moved = shared.axes.T @ (at - start) @ shared.rotation
         cross += precision * (turned + curvature * moved)
-        total += precision
+        total += float(precision)
     if total == 0:
         return _InAxes(curvature, cross, np.inf)
     return _InAxes(curvature, cross / total, 1.0 / total)
 
 
-def personal(own: Released, shared: Shared) -> Weights:
+def model_of(own: Released, shared: Shared) -> Weights:
     """Weights of the model that a silo uses."""
     return _start(own, shared) + shared.axes @ shared.correction @ shared.rotation.T
 
 
-def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> Server:
-    """The server after a round."""
-    first = [one for one in messages if isinstance(one, FirstMessage)]
-    later = [one for one in messages if isinstance(one, LaterMessage)]
-    if first:
-        silos = [_begun(one) for one in first]
-        shared = _discriminants(silos, server.shared)
-    else:
-        silos = [_with(own, one) for own, one in zip(server.silos, later, strict=True)]
-        shared = _corrected(silos, server.shared)
-    return Server(silos, shared._replace(round=server.shared.round + 1))
+personal = model_of
 
 
-def _discriminants(silos: list[Released], shared: Shared) -> Shared:
+def estimated(released: Released, shared: Shared) -> Shared:
+    """What is shared after a round, from all that silos have released."""
+    silos = each_of(released)
+    shared = _discriminants(silos, shared) if shared.round == 0 else _corrected(silos, shared)
+    return shared._replace(round=shared.round + 1)
+
+
+def _discriminants(silos: Sequence[Released], shared: Shared) -> Shared:
     """The common model after the first messages."""
-    counts = np.array([one.records for one in silos])
+    counts = np.array([float(one.records) for one in silos])
     noise = np.array([one.noise for one in silos])
-    length = silos[0].vectors.length
+    length = float(silos[0].length)
     grams = np.stack([one.gram for one in silos])
     gram = pooled_gram(grams, noise[:, 0], counts, CONSTANTS.class_floor).mean
     # Silos whose noise is beyond what they could say count for less.
     weights = 1.0 / (1.0 + noise[:, 1] ** 2 / counts)
-    sums = np.tensordot(weights, np.stack([one.sums for one in silos]), axes=1)
-    class_counts = weights @ np.stack([one.counts for one in silos])
+    sums = np.tensordot(weights, np.stack([one.cross for one in silos]), axes=1)
+    class_counts = weights @ np.stack([one.labels for one in silos])
     blur = np.sqrt((weights**2 * noise[:, 2] ** 2).sum())
     class_counts = np.maximum(class_counts, max(blur, 1.0))
     frequencies = class_counts / class_counts.sum()
@@ -265,13 +179,13 @@ def _discriminants(silos: list[Released], shared: Shared) -> Shared:
     kept = _kept(scores, too_high)
     constants = -0.5 * kept * (np.diag(scores) - too_high)
     slopes = kept * slopes
-    own = np.stack([one.counts / one.records for one in silos])
+    own = np.stack([one.labels / one.records for one in silos])
     error = (noise[:, 2] / counts)[:, None]
     differing = max(0.0, float(((own - frequencies) ** 2 - error**2).mean()))
     shared = shared._replace(
         discriminants=np.concatenate([slopes, constants[None] * length]),
         frequencies=frequencies,
-        differing=differing,
+        differing=np.array(differing),
     )
     # With a higher floor: curvature that is too small would make steps too long.
     gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts).mean)
@@ -298,7 +212,7 @@ def _kept(
 
 
 def _curvature(
-    silos: list[Released],
+    silos: Sequence[Released],
     shared: Shared,
     scores: Float[np.ndarray, "classes classes"],
     too_high: Float[np.ndarray, " classes"],
@@ -310,20 +224,18 @@ def _curvature(
     values, axes = np.linalg.eigh((scores + scores.T) / 2)
     draws = np.random.default_rng(0).normal(size=(_DRAWS, classes))
     noise = kept * draws * np.sqrt(np.maximum(values, 0.0)) @ axes.T
-    scores = (
-        kept * (scores - np.diag(too_high)) + shared.discriminants[-1] / silos[0].vectors.length
-    )
+    scores = kept * (scores - np.diag(too_high)) + shared.discriminants[-1] / float(silos[0].length)
     total = np.zeros((classes, classes))
     for own in silos:
         frequencies = own_frequencies(own, shared)
         chances = softmax(scores[:, None] + noise + np.log(frequencies), axis=-1)
         mean = np.einsum("c,cdk->k", frequencies, chances) / _DRAWS
         both = np.einsum("c,cdk,cdl->kl", frequencies, chances, chances) / _DRAWS
-        total += own.records * (np.diag(mean) - both)
+        total += float(own.records) * (np.diag(mean) - both)
     return total / sum(own.records for own in silos)
 
 
-def _corrected(silos: list[Released], shared: Shared) -> Shared:
+def _corrected(silos: Sequence[Released], shared: Shared) -> Shared:
     """The common correction, after a message of gradients."""
     said = [_in_axes(own, shared) for own in silos]
     curvature = np.stack([one.curvature for one in said])
@@ -337,7 +249,7 @@ def _corrected(silos: list[Released], shared: Shared) -> Shared:
     return shared._replace(correction=usual / (usual + 1.0 / precision) * found)
 
 
-def learned(server: Server) -> dict[str, np.ndarray]:
+def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     """Each silo's class frequencies, and the common model before them."""
-    own = [own_frequencies(one, server.shared) for one in server.silos]
-    return {"frequencies": np.array(own), "mean_model": server.shared.discriminants}
+    own = [own_frequencies(Released(*one), shared) for one in zip(*released, strict=True)]
+    return {"frequencies": np.array(own), "mean_model": shared.discriminants}

@@ -54,19 +54,21 @@ class Prior(NamedTuple):
 
     mean: Vector
     covariance: Square
-    spread: float
-    residual: float
+    spread: Float[np.ndarray, ""] | float
+    residual: Float[np.ndarray, ""] | float
 
 
 def models_of(silos: Sums, prior: Prior) -> Vectors:
     """What is expected of each silo's model."""
-    gain, _, _ = _in_axes(silos, prior.spread, prior.residual)
+    gain, _, _ = _in_axes(silos, float(prior.spread), float(prior.residual))
     return prior.mean + _from_axes(silos.axes, gain * _deviations(silos, prior.mean))
 
 
 def covariance_of(silo: Sums, prior: Prior) -> Square:
     """How uncertain the model of a silo is: the first of these."""
-    gain, variance, _ = (part[0] for part in _in_axes(silo, prior.spread, prior.residual))
+    gain, variance, _ = (
+        part[0] for part in _in_axes(silo, float(prior.spread), float(prior.residual))
+    )
     axes = silo.axes[0]
     # The mean is uncertain too, as far as the silo follows it.
     follows = (axes * (1.0 - gain * silo.values[0])) @ axes.T
@@ -98,7 +100,8 @@ def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Pri
         mean, covariance = by_least_squares()
         if abs(spread - before) <= CONSTANTS.close * spread:
             break
-    return Prior(*_shrunk(mean, covariance, constant, usual), spread, residual)
+    mean, covariance = _shrunk(mean, covariance, constant, usual)
+    return Prior(mean, covariance, np.array(spread), np.array(residual))
 
 
 def _likeliest_spread(

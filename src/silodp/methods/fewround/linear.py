@@ -23,11 +23,11 @@ from silodp.methods.fewround.grams import (
     pooled_gram,
 )
 from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estimate, models_of
-from silodp.models.unit_vectors import UnitVectors
+from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
 from silodp.privacy.mechanisms.message_queries import MessageQueries
+from silodp.privacy.mechanisms.moments import Shares
 
 Vector = Float[np.ndarray, " size"]
-Square = Float[np.ndarray, "size size"]
 # Eigenvalues and axes of second moments.
 Axes = tuple[Vector, Square]
 
@@ -37,30 +37,6 @@ _KEPT = float(erf(CONSTANTS.clip / math.sqrt(2)))
 
 # No share of a class is taken to be nearer to 0 or 1.
 _ONE_SIDED = 0.998
-
-
-class Released(NamedTuple):
-    """All that one silo has released.
-
-    Attributes:
-      vectors: how its records became vectors, which is public.
-      records: how many there are, as far as that is public.
-      gram: noisy sum of x x'.
-      cross: noisy sum of x y.
-      labels: noisy sum of y^2.
-      noise: deviations of the noise of these three.
-      later: cross moments from each gradient since [messages, size].
-      later_noise: deviations of the noise of these [messages].
-    """
-
-    vectors: UnitVectors
-    records: float
-    gram: Square
-    cross: Vector
-    labels: float
-    noise: Float[np.ndarray, "3"]
-    later: Float[np.ndarray, "messages size"]
-    later_noise: Float[np.ndarray, " messages"]
 
 
 class Shared(NamedTuple):
@@ -73,92 +49,51 @@ class Shared(NamedTuple):
       scale: what residuals are cut off at.
     """
 
-    round: int
+    round: Scalar
     gram: PooledGram
     prior: Prior
-    scale: float
+    scale: Scalar
 
 
-def nothing_shared(size: int) -> Shared:
+def nothing_shared(size: int, outputs: int) -> Shared:
     """Before the first message."""
-    zeros = np.zeros((size, size))
-    return Shared(0, PooledGram(zeros, zeros), Prior(np.zeros(size), zeros, 0.0, 1.0), 1.0)
+    zeros, vector, one = np.zeros((size, size)), np.zeros(size), np.ones(())
+    prior = Prior(vector, zeros, np.zeros(()), one)
+    return Shared(np.zeros(()), PooledGram(zeros, zeros), prior, one)
 
 
-def first_server(shape: tuple[int, ...]) -> "Server":
-    """The server before the first message, for parameters of that shape."""
-    return Server([], [], nothing_shared(shape[0]))
+def parts(own: Released, queries: MessageQueries) -> Shares:
+    """How a silo divides its first message."""
+    return CONSTANTS.parts
 
 
-class FirstMessage(NamedTuple):
-    """The moments, with what is public of the records."""
-
-    vectors: UnitVectors
-    records: float
-    gram: Square
-    cross: Vector
-    labels: float
-    noise: Float[np.ndarray, "3"]
-
-
-class LaterMessage(NamedTuple):
-    """A gradient, in units of the scale of residuals; the model that it is at; and its noise."""
-
-    gradient: Vector
-    at: Vector
-    noise: float
-
-
-def answer(
-    own: Released | None, shared: Shared, queries: MessageQueries
-) -> tuple[Released, FirstMessage | LaterMessage]:
-    """A silo's message of the round, and all that it has released by then."""
-    if own is None:
-        moments = queries.moments(CONSTANTS.parts)
-        count = float(queries.public_count)
-        sums = (moments.gram, moments.cross[:, 0], float(moments.labels[0]), moments.noise)
-        first = FirstMessage(queries.vectors, count, *sums)
-        return _begun(first), first
-    gram = _gram(own, shared.gram)
-    model = models_of(sums_of([own], [gram], shared), shared.prior)[0]
-    gradient, noise = queries.gradient(model[:, None], shared.scale)
-    message = LaterMessage(gradient[:, 0], model, noise)
-    return _with(own, gram, message, shared), message
-
-
-def _begun(first: FirstMessage) -> Released:
-    none = np.zeros((0, len(first.cross)))
-    return Released(*first, later=none, later_noise=np.zeros(0))
-
-
-def _with(own: Released, gram: Axes, message: LaterMessage, shared: Shared) -> Released:
-    """What was released, with one message more."""
-    scale, (values, axes) = shared.scale / _KEPT, gram
-    cross = scale * message.gradient + axes @ (values * (axes.T @ message.at))
-    return own._replace(
-        later=np.concatenate([own.later, cross[None]]),
-        later_noise=np.append(own.later_noise, scale * message.noise),
-    )
+def model_of(own: Released, shared: Shared) -> Weights:
+    """The model that a silo has of the mean label."""
+    if own.records == 0:  # it was not there for the first message
+        return shared.prior.mean[:, None]
+    return models_of(_sums_of_one(own, shared), shared.prior)[0][:, None]
 
 
 def _gram(own: Released, pooled: PooledGram) -> Axes:
-    return gram_of_silo(own.gram, float(own.noise[0]), own.records, pooled)
+    return gram_of_silo(own.gram, float(own.noise[0]), float(own.records), pooled)
 
 
 def sums_of(silos: Sequence[Released], grams: Sequence[Axes], shared: Shared) -> Sums:
     """What all messages of these silos say together, as `hierarchy` takes it."""
     crosses, noises = [], []
     mean = shared.prior.mean
-    for own in silos:
+    for own, (own_values, own_axes) in zip(silos, grams, strict=True):
         # What is not known of a silo's second moments blurs what its cross moments say, but
         # little of what a gradient says, which is taken near the model.
         variance = entry_variance(own.noise[:1] / own.records, len(mean))[0]
         between = shared.gram.between
         unknown = between * variance / np.maximum(between + variance, CONSTANTS.smallest)
-        blur = own.records**2 * float((unknown @ mean**2).mean())
-        variances = np.array([own.noise[1] ** 2 + blur, *own.later_noise**2])
-        precisions = 1.0 / np.maximum(variances, CONSTANTS.smallest)
-        said = np.concatenate([own.cross[None], own.later])
+        blur = float(own.records) ** 2 * float((unknown @ mean**2).mean())
+        first = 1.0 / max(own.noise[1] ** 2 + blur, CONSTANTS.smallest)
+        precisions = np.append(own.precisions * _KEPT**2, first)
+        own_gram = (own_axes * own_values) @ own_axes.T
+        later = own.gradients[:, :, 0] / _KEPT + own.at[:, :, 0] @ own_gram
+        said = np.concatenate([later, own.cross[:, 0][None]])
         crosses.append(precisions @ said / precisions.sum())
         noises.append(1.0 / precisions.sum())
     values, axes = (np.stack(part) for part in zip(*grams, strict=True))
@@ -169,30 +104,27 @@ def _sums_of_one(own: Released, shared: Shared) -> Sums:
     return sums_of([own], [_gram(own, shared.gram)], shared)
 
 
-def own_model(own: Released, shared: Shared) -> Vector:
-    """The model that a silo uses."""
-    return models_of(_sums_of_one(own, shared), shared.prior)[0]
-
-
 def own_covariance(own: Released, shared: Shared) -> Square:
-    """How uncertain that model is."""
+    """How uncertain a silo's model is."""
+    if own.records == 0:
+        return shared.prior.covariance + shared.prior.spread * np.eye(len(shared.prior.mean))
     return covariance_of(_sums_of_one(own, shared), shared.prior)
 
 
-def personal(own: Released, shared: Shared) -> Float[np.ndarray, "size 1"]:
+def personal(own: Released, shared: Shared) -> Weights:
     """Weights of the model that a silo uses; of two classes, those of the log-odds."""
-    weights = own_model(own, shared)
-    if own.vectors.two_classes:
-        weights = as_log_odds(weights, own, shared)
-    return weights[:, None]
+    weights = model_of(own, shared)
+    if own.two_classes:
+        return as_log_odds(weights[:, 0], own, shared)[:, None]
+    return weights
 
 
-def learned(server: "Server") -> dict[str, np.ndarray]:
+def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     """How far silos' models differ, what they leave unexplained, and how sure they are."""
-    prior = server.shared.prior
+    prior = shared.prior
     deviations = [
-        np.sqrt(np.diag(covariance).clip(min=0.0))
-        for covariance in (own_covariance(own, server.shared) for own in server.silos)
+        np.sqrt(np.diag(own_covariance(Released(*one), shared)).clip(min=0.0))
+        for one in zip(*released, strict=True)
     ]
     return {
         "mean_model": prior.mean,
@@ -202,59 +134,39 @@ def learned(server: "Server") -> dict[str, np.ndarray]:
     }
 
 
-class Server(NamedTuple):
-    """What the server holds: all that silos have released, and what it makes of it.
-
-    Attributes:
-      silos: what each has released.
-      grams: eigenvalues and axes of each one's second moments.
-      shared: what is sent.
-    """
-
-    silos: list[Released]
-    grams: list[Axes]
-    shared: Shared
-
-
-def merged(server: Server, messages: Sequence[FirstMessage | LaterMessage]) -> Server:
-    """The server after a round."""
-    shared, grams = server.shared, server.grams
-    first = [one for one in messages if isinstance(one, FirstMessage)]
-    later = [one for one in messages if isinstance(one, LaterMessage)]
-    if first:
-        silos = [_begun(one) for one in first]
+def estimated(released: Released, shared: Shared) -> Shared:
+    """What is shared after a round, from all that silos have released."""
+    silos, gram = each_of(released), shared.gram
+    if shared.round == 0:
         noise = np.array([one.noise[0] for one in silos])
         counts = np.array([one.records for one in silos])
         gram = pooled_gram(np.stack([one.gram for one in silos]), noise, counts)
         shared = shared._replace(gram=gram)
-        grams = [_gram(own, gram) for own in silos]
-    else:
-        both = zip(server.silos, grams, later, strict=True)
-        silos = [_with(own, gram, one, shared) for own, gram, one in both]
+    grams = [_gram(own, gram) for own in silos]
     squares, error = _mean_square(silos)
     # The constant's entry of a vector is 1 / length: its weight is the mean label times that.
-    constant = CONSTANTS.usual_square * silos[0].vectors.length ** 2
+    constant = CONSTANTS.usual_square * float(silos[0].length) ** 2
     # Variances with which models would explain labels.
     usual = squares / float(np.trace(shared.gram.mean))
-    residual = squares if shared.round == 0 else shared.prior.residual
+    residual = squares if shared.round == 0 else float(shared.prior.residual)
     for _ in range(2):  # the second with residuals, and blur, of the first's model
         sums = sums_of(silos, grams, shared)
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
-    return Server(silos, grams, Shared(shared.round + 1, shared.gram, shared.prior, scale))
+    return shared._replace(round=shared.round + 1, scale=np.array(scale))
 
 
-def _mean_square(silos: list[Released]) -> tuple[float, float]:
+def _mean_square(silos: Sequence[Released]) -> tuple[float, float]:
     """Mean of y^2 over all records, and its standard error by noise.
 
     Where noise hides it, it is what it usually is; of two classes it is 1.
     """
-    if silos[0].vectors.two_classes:
+    if silos[0].two_classes:
         return 1.0, 0.0
     weights, total = _weights(silos, 2)
     variance = float(weights**2 @ np.array([one.noise[2] ** 2 for one in silos])) / total**2
-    mean = float(weights @ np.array([one.labels for one in silos])) / total
+    mean = float(weights @ np.array([one.labels[0] for one in silos])) / total
     usual, spread = CONSTANTS.usual_square, CONSTANTS.square_spread**2
     share = spread / (spread + variance)
     mean = usual + share * (mean - usual)
@@ -262,20 +174,23 @@ def _mean_square(silos: list[Released]) -> tuple[float, float]:
 
 
 def _residual(
-    silos: list[Released], sums: Sums, shared: Shared, squares: float, error: float
+    silos: Sequence[Released], sums: Sums, shared: Shared, squares: float, error: float
 ) -> float:
     """Variance of what models leave unexplained, of all records together.
 
     What the mean model explains counts as far as it is more than noise may make it.
     """
-    prior, gram, vectors = shared.prior, shared.gram.mean, silos[0].vectors
+    prior, gram, length = shared.prior, shared.gram.mean, float(silos[0].length)
     # The first messages' cross moments: those of later ones rest on shrunk second moments.
     weights, total = _weights(silos, 1)
     noises = np.array([one.noise[1] ** 2 for one in silos])
-    cross, noise = weights @ np.stack([one.cross for one in silos]) / total, weights**2 @ noises
+    cross, noise = (
+        weights @ np.stack([one.cross[:, 0] for one in silos]) / total,
+        weights**2 @ noises,
+    )
     noise = float(noise) / total**2
     # About the mean label, whose square would hide a small share that is explained.
-    middle = max(0.0, float((vectors.length * cross[-1]) ** 2 - vectors.length**2 * noise))
+    middle = max(0.0, (length * float(cross[-1])) ** 2 - length**2 * noise)
     variance = max(squares - middle, CONSTANTS.least_residual**2)
     mean = prior.mean
     explained = float(2 * mean @ cross - mean @ gram @ mean) - middle
@@ -286,12 +201,12 @@ def _residual(
     explained = max(0.0, explained)
     share = explained**2 / max(explained**2 + unsure, CONSTANTS.smallest)
     # Silos' own models explain what they differ by, too.
-    differing = min(prior.spread * float(np.trace(gram)), 0.5 * variance)
-    most = CONSTANTS.most_explained[vectors.two_classes] * variance
+    differing = min(float(prior.spread) * float(np.trace(gram)), 0.5 * variance)
+    most = CONSTANTS.most_explained[bool(silos[0].two_classes)] * variance
     return max(variance - min(share * explained + differing, most), CONSTANTS.least_residual**2)
 
 
-def _weights(silos: list[Released], part: int) -> tuple[Float[np.ndarray, " silos"], float]:
+def _weights(silos: Sequence[Released], part: int) -> tuple[Float[np.ndarray, " silos"], float]:
     """How much silos count in a mean over records, by the noise of that part; and all together."""
     noise = np.array([one.noise[part] ** 2 for one in silos])
     counts = np.array([one.records for one in silos])
@@ -311,11 +226,11 @@ def as_log_odds(weights: Vector, own: Released, shared: Shared) -> Vector:
     of which what hangs on the features is made smaller where the model is uncertain (D. MacKay. The
     evidence framework applied to classification networks. Neural Computation, 1992).
     """
-    prior, length = shared.prior, own.vectors.length
+    prior, length = shared.prior, float(own.length)
     # The constant's entry of a vector is 1 / length, so its second moments say the mean label.
     mean = float(np.clip(shared.gram.mean[-1] @ prior.mean * length, -_ONE_SIDED, _ONE_SIDED))
     second = (1.0 + mean) / 2.0
-    residual = min(prior.residual, 4.0 * second * (1.0 - second))
+    residual = min(float(prior.residual), 4.0 * second * (1.0 - second))
     explained = 4.0 * second * (1.0 - second) - residual
     distance = explained / (residual * second * (1.0 - second))
     # Where the model is unsure, so are its log-odds: they are drawn to the share of all.
