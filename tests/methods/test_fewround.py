@@ -13,6 +13,7 @@ from silodp.methods.fewround import fewround, linear
 from silodp.methods.fewround.constants import MESSAGE_SHARES
 from silodp.methods.fewround.grams import pooled_gram
 from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estimate, models_of
+from silodp.methods.fewround.released import no_message
 from silodp.models.unit_vectors import UnitVectors
 from silodp.privacy.mechanisms.message_queries import message_queries
 from silodp.privacy.mechanisms.moments import whole_records
@@ -298,3 +299,64 @@ def test_through_the_command_line(cli, tmp_path):
     planned = cli("plan", "--data", "synthetic", "--silos", "3", "--method", "fewround")
     assert planned.exit_code == 2
     assert "--epsilon" in planned.stderr
+
+
+def rounds_of(silos, missing=(), change=lambda number, place, message: message, seed=0):
+    """Three rounds in which some messages, (round, place), do not arrive or are changed."""
+    random = Gaussian(np.random.default_rng(seed))
+    method = fewround(3)
+    params = np.zeros(silos[0][0].x.shape[1])
+    server, own = method.init(silodp.Start(params, None, 0, len(silos)))
+    states = [own] * len(silos)
+    for number in range(3):
+        messages, weights = [], np.ones(len(silos))
+        for place, (records, _) in enumerate(silos):
+            if (number, place) in missing:
+                weights[place] = 0.0
+                messages.append(no_message(own))
+                continue
+            queries = message_queries(records, UNIT, 0.5, len(records.x), lambda _: random)
+            states[place], message = method.local(states[place], method.broadcast(server), queries)
+            messages.append(change(number, place, message))
+        server = method.merge(server, stacked(messages), weights)
+    return server, states
+
+
+def test_messages_that_do_not_arrive_leave_the_others_theirs():
+    silos = drawn(5, silos=12)
+    complete = error(silos, *rounds_of(silos))
+    server, states = rounds_of(silos, missing={(1, 3), (2, 4), (1, 5), (2, 5)})
+    assert error(silos, server, states) < 1.3 * complete
+    server, states = rounds_of(silos, missing={(0, 0)})  # it has no moments: the mean model is its
+    np.testing.assert_array_equal(model(states[0], server), server.shared.prior.mean)
+    assert error(silos[1:], server, states[1:]) < 1.3 * complete
+    assert not states[0].records
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"gram": 1e9},
+        {"cross": -1e9},
+        {"labels": 1e12},
+        {"gradient": 1e12},
+        {"noise": -1.0},
+        {"precision": -1.0},
+        {"records": 0.0},
+    ],
+)
+def test_messages_that_no_records_make_are_not_merged(hostile):
+    """As if they had not arrived; what is finite is all that the transport has looked at."""
+    ((name, value),) = hostile.items()
+    of_later = name in ("gradient", "precision")
+
+    def change(number, place, message):
+        if place != 2 or (number > 0) != of_later:
+            return message
+        return message._replace(**{name: np.full_like(getattr(message, name), value)})
+
+    silos = drawn(6, silos=12)
+    complete = error(silos, *rounds_of(silos))
+    server, states = rounds_of(silos, change=change)
+    others = [place for place in range(12) if place != 2]
+    assert error([silos[p] for p in others], server, [states[p] for p in others]) < 1.3 * complete

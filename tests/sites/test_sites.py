@@ -10,7 +10,7 @@ from silodp.results.result import read_result
 from silodp.sites.job_at_site import RESULTS
 
 # Each takes some seconds to compile.
-AT_ONCE = ("ebmtl", "ifca+mrmtl")
+AT_ONCE = ("ebmtl", "fewround", "ifca+mrmtl")
 LATER = [name for name in (*METHODS, "ifca+ditto") if name not in AT_ONCE]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import pad_rows
-from silodp.engines.one_silo import metric_on
+from silodp.engines.one_silo import metric_of, metric_on
 from silodp.methods.base import Method, Start
 from silodp.models.unit_vectors import UnitVectors, unit_vectors_of
 from silodp.privacy.mechanisms.message_queries import (
@@ -22,7 +22,7 @@ from silodp.privacy.mechanisms.message_queries import (
     MessageSchedule,
     message_queries,
 )
-from silodp.privacy.mechanisms.moments import whole_records
+from silodp.privacy.mechanisms.moments import Moments, whole_records
 from silodp.privacy.mechanisms.randomness import HostRandom
 from silodp.privacy.plan import SiloPlan
 from silodp.privacy.session import PaidRounds, RunSession
@@ -68,6 +68,41 @@ class SiloOfMessages:
         return self._vectors.params(self._method.personal(own, broadcast))
 
 
+class MessagesOfOneSilo:
+    """A silo's part in a run of messages, by itself: what `OneSilo` is to training passes.
+
+    Attributes:
+      method: the method.
+    """
+
+    def __init__(self, job: Job, alone: Federation, setting: Setting, seed: int):
+        """The part of the only silo of that federation, with the randomness of that seed."""
+        self._job, self._seed, self._trial = job, seed, setting.trial
+        self.method = job.build(setting.options)
+        alone = alone.decoded()
+        self._silo = alone.silos[0]
+        vectors = unit_vectors_of(alone)
+        self._part = SiloOfMessages(self.method, self._silo, vectors, setting.plans[0])
+
+    def local(self, state: Any, broadcast: Any, paid: PaidRounds) -> tuple[Any, Any]:
+        """A round that is paid for: the next state, and the message."""
+
+        def random(purpose: str) -> HostRandom:
+            return HostRandom(self._seed, self._job.secret, f"{self._trial} {purpose}")
+
+        return self._part.local(state, broadcast, paid, random)
+
+    def personal(self, state: Any, broadcast: Any) -> np.ndarray:
+        """The parameters of the model that the silo uses."""
+        return self._part.personal(state, broadcast)
+
+    def metric(self, params: Any) -> float:
+        """The metric of a model on the silo's test records; infinite if they have none."""
+        if not len(self._silo.test):
+            return float("inf")
+        return float(metric_of(self._job, self._silo, params))
+
+
 def run_messages(
     job: Job,
     seed: int,
@@ -107,6 +142,17 @@ def run_messages(
             models = _models(silos, states, method.broadcast(server))
             report(number + 1, measure(models))
     return models, method.learned(server)
+
+
+def host_message_like(job: Job, method: Method, state: Any, broadcast: Any) -> Any:
+    """A message of the shapes and types that a silo's have, with nothing in it."""
+    params = jax.eval_shape(job.model.init, jax.random.key(0))
+    size, outputs = (*params.shape, 1)[:2]
+    square, weights = np.zeros((size, size)), np.zeros((size, outputs))
+    moments = Moments(square, weights, np.zeros(outputs), np.zeros(3))
+    vectors = UnitVectors(1.0, 0.0, 1.0, outputs if outputs > 1 else 0)
+    queries = MessageQueries(vectors, 1, 1.0, lambda _: moments, lambda *_: (weights, 1.0))
+    return method.local(state, broadcast, queries)[1]
 
 
 def stacked(messages: Sequence[Any]) -> Any:

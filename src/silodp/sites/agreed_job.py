@@ -75,6 +75,8 @@ def first_states(proposal: Proposal, job: Job, method: Method) -> tuple[Any, Any
 def broadcast_like(job: Job, method: Method) -> Any:
     """Shapes and types of the method's broadcast, as a pytree."""
     key = jnp.zeros(2, jnp.uint32)
+    if job.method.in_messages:  # on the host: there is nothing to trace
+        return method.broadcast(job.first_states(method, key, 0)[0])
     return jax.eval_shape(lambda: method.broadcast(job.first_states(method, key, 0)[0]))
 
 

@@ -23,6 +23,7 @@ from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.engines.checkpoint import flatten, unflatten
+from silodp.engines.messages import host_message_like
 from silodp.engines.one_silo import message_like
 from silodp.sites.agreed_job import (
     broadcast_like,
@@ -78,9 +79,17 @@ class Coordinator:
         self._job, self._method = coordinators_job(self.proposal)
         self._server, silo = first_states(self.proposal, self._job, self._method)
         self._broadcast_like = broadcast_like(self._job, self._method)
-        self._message_like = message_like(self._job, self._method, silo, self._broadcast_like)
-        self._merge = jax.jit(self._method.merge)
-        self._broadcast = jax.jit(self._method.broadcast)
+        # Methods of messages run on the host, in double precision.
+        self._on_host = self._job.method.in_messages
+        if self._on_host:
+            self._message_like = host_message_like(
+                self._job, self._method, silo, self._broadcast_like
+            )
+            self._merge, self._broadcast = self._method.merge, self._method.broadcast
+        else:
+            self._message_like = message_like(self._job, self._method, silo, self._broadcast_like)
+            self._merge = jax.jit(self._method.merge)
+            self._broadcast = jax.jit(self._method.broadcast)
         self._about: dict[str, Any] = {
             "round": 0,  # the next one
             "records": {},
@@ -198,8 +207,9 @@ class Coordinator:
         """The server's state after these messages; None if no site could go on from it."""
         sites = self.proposal.sites
         absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._message_like)
+        stack = np.stack if self._on_host else jnp.stack
         joined = jax.tree.map(
-            lambda *parts: jnp.stack(parts), *(messages.get(site, absent) for site in sites)
+            lambda *parts: stack(parts), *(messages.get(site, absent) for site in sites)
         )
         counts = [self._about["records"].get(s, 0) if s in messages else 0 for s in sites]
         weights = jnp.asarray(weights_of(counts), jnp.float32)
@@ -241,6 +251,8 @@ class Coordinator:
                 self._drop(site, str(error))
         usual = float(np.median(list(norms.values()))) if len(norms) > 2 else 0.0
         for site, norm in norms.items():
+            if self._on_host:  # sums over records, as long as these are many: see the method
+                continue
             if norm > limit or (usual > 0 and norm > _FAR_LONGER * usual):
                 del messages[site]
                 self._drop(site, f"its norm is {norm:.3g}")
@@ -315,7 +327,9 @@ class Coordinator:
 
     def _write_learned(self) -> None:
         """Writes what the method learned about the sites, from their messages."""
-        server = jax.tree.map(jnp.asarray, self._server)  # NumPy arrays if read from a file
+        server = self._server
+        if not self._on_host:
+            server = jax.tree.map(jnp.asarray, server)  # NumPy arrays if read from a file
         learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(server))
         if learned:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))

@@ -25,6 +25,7 @@ from silodp.engines.checkpoint import flatten, unflatten
 from silodp.engines.devices import prepare_jax
 from silodp.engines.execution import fingerprint
 from silodp.engines.job import Setting
+from silodp.engines.messages import MessagesOfOneSilo
 from silodp.engines.one_silo import OneSilo
 from silodp.models.metrics import mean_metric
 from silodp.privacy.ledger.account import Run, RunClosedError
@@ -119,7 +120,7 @@ class JobAtSite:
         if found and found[1]:
             self._state = unflatten(found[1]["silo"], self._state, OTHER_VERSION)
             self._message = found[1]["message"]
-        self._silo: OneSilo | None = None
+        self._silo: OneSilo | MessagesOfOneSilo | None = None
         self._session = self._entered(known, found is not None)
         self._report()
 
@@ -141,6 +142,8 @@ class JobAtSite:
             _log.warning("%s", error)
             raise Refusal("the site cannot prove what this would cost") from None
         spec = prepared.specs[0]
+        if spec.method.in_messages and not self._config.tell_noise:
+            raise Refusal("the site keeps the scale of its noise to itself, which messages tell")
         self._job = job_among(self.proposal, prepared)
         self._setting = Setting(spec.lr, spec.plans, spec.method.traced_values(spec.values))
 
@@ -251,7 +254,7 @@ class JobAtSite:
             _log.warning("%s", error)
             raise Refusal(CLOSED) from None
 
-    def _trainer(self) -> OneSilo:
+    def _trainer(self) -> OneSilo | MessagesOfOneSilo:
         """The site's part of the training, built once; statistics, if agreed on, are paid first."""
         if self._silo is None:
             prepared = self._prepared
@@ -266,7 +269,10 @@ class JobAtSite:
             # experiment's.
             job = replace(self._job, secret=bytes.fromhex(self._about["secret"]))
             seed, tell_noise = self._config.seed, self._config.tell_noise
-            self._silo = OneSilo(job, federation, self._setting, self._place, seed, tell_noise)
+            if job.method.in_messages:
+                self._silo = MessagesOfOneSilo(job, federation, self._setting, seed)
+            else:
+                self._silo = OneSilo(job, federation, self._setting, self._place, seed, tell_noise)
         return self._silo
 
     def join(self) -> Reply:

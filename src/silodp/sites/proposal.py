@@ -232,11 +232,7 @@ def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dic
     request = RunRequest(**table)
     if request.method_options is not None and not isinstance(request.method_options, str):
         raise SilodpError(f"{where}: [training] method_options: give text, as name=number.")
-    if get_method(request.method).in_messages:
-        raise SilodpError(
-            f"{where}: [training] method is {request.method!r}, whose messages sites cannot send "
-            "yet: use ebmtl."
-        )
+    get_method(request.method)
     if request.model is not None and request.model not in MODELS:
         known = one_of(str(request.model), MODELS)
         raise SilodpError(f"{where}: [training] model is {request.model!r}: use {known}.")

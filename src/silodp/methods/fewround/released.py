@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.privacy.mechanisms.message_queries import MessageQueries
@@ -62,6 +62,8 @@ class Released(NamedTuple):
     precisions: Float[np.ndarray, "*silos messages"]
 
 
+# What a residual may be in its own unit, and noise in its deviations.
+_LONGEST_RESIDUAL, _MOST_DEVIATIONS = 3.0, 12.0
 _MOMENTS = 7  # fields of both, which come with the first message
 
 
@@ -140,13 +142,34 @@ def merged_into(
 
     A silo of weight 0 has sent none; without its moments, no later one counts either.
     """
-    here = np.asarray(weights) > 0
+    here = (weights > 0) & _plausible(released, messages, number)
     if number == 0:
         moments = {name: getattr(messages, name) for name in Released._fields[:_MOMENTS]}
         moments["records"] = np.where(here, messages.records, 0.0)
         return released._replace(**moments)
     precision = np.where(here & (released.records > 0), messages.precision, 0.0)
     return _kept(released, messages._replace(precision=precision), number)
+
+
+def _plausible(released: Released, messages: Message, number: int) -> Bool[np.ndarray, " silos"]:
+    """Which messages are no longer than so many records and their noise make them.
+
+    Where another machine has sent them, they may be anything.
+    """
+    size = messages.gram.shape[-1]
+
+    def length(part: np.ndarray) -> np.ndarray:
+        return np.sqrt((part.reshape(len(part), -1) ** 2).sum(axis=1))
+
+    if number > 0:
+        deviation = 1.0 / np.sqrt(np.maximum(messages.precision, CONSTANTS.smallest))
+        most = _LONGEST_RESIDUAL * released.records + _MOST_DEVIATIONS * size * deviation
+        return (messages.precision >= 0) & (length(messages.gradient) <= most)
+    parts = (messages.gram, messages.cross, messages.labels)
+    fine = (messages.records > 0) & (messages.noise >= 0).all(axis=1) & (messages.length > 0)
+    for part, noise in zip(parts, messages.noise.T, strict=True):
+        fine &= length(part) <= messages.records + _MOST_DEVIATIONS * size * noise
+    return fine
 
 
 def each_of(released: Released) -> Sequence[Released]:
