@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exchanges import Users, altered, flipped
+from exchanges import Users, altered, fed_text, flipped
 from site_folders import SITES, make_coordinator, make_sites, run_in_one_process
 from site_models import models_of
 
@@ -71,6 +71,7 @@ def numbers(path):
     "training",
     [
         {"method": "fedavg"},
+        {"method": "fewround", "messages": 2},
         pytest.param({"method": "ebmtl"}, marks=pytest.mark.slow),
         pytest.param({"method": "mocha", "metric_share": 0.2}, marks=pytest.mark.slow),
         pytest.param({"method": "ifca+ditto", "statistics_share": 0.2}, marks=pytest.mark.slow),
@@ -596,3 +597,12 @@ def test_no_server_is_needed_to_exchange_files():
     code = f"{block}; import silodp.sites.exchange.demo"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_messages_do_not_use_is_refused(tmp_path, cli):
+    text = fed_text(method="fewround").replace('"fewround"', '"fewround"\nlr = 0.1')
+    (tmp_path / "fed.toml").write_text(text)
+    done = cli("exchange", "init", tmp_path / "fed.toml", "--out", tmp_path / "fed")
+    assert done.exit_code == 2
+    assert "[training] --lr: method 'fewround' has no training passes" in done.stderr
+    assert not (tmp_path / "fed").exists()

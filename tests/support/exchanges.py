@@ -5,6 +5,7 @@ from pathlib import Path
 
 from site_folders import SITES, schema, site_text, table
 
+from silodp.methods import get_method
 from silodp.privacy.ledger.storage import exists, read_ledger
 from silodp.sites.exchange.coordinator_folder import CoordinatorFolder
 from silodp.sites.exchange.site_folder import ExchangeSite
@@ -24,11 +25,12 @@ BUDGET = (
 
 def fed_text(rounds=2, method="fedavg", quorum=3, **training):
     """A fed.toml without a server, of the records of `site_folders`."""
+    passes = f'rounds = {rounds}\nbatch_size = 16\nlr = 0.1\nweights = "uniform"'
     lines = [
         'name = "by file"',
         f"sites = {_toml(list(SITES))}",
-        f'[training]\nmethod = "{method}"\nrounds = {rounds}\nbatch_size = 16\nlr = 0.1',
-        'weights = "uniform"',
+        f'[training]\nmethod = "{method}"',
+        *([] if get_method(method).in_messages else [passes]),
         *(f"{name} = {_toml(value)}" for name, value in training.items()),
         f"[rules]\nquorum = {quorum}",
         "[schema]",

@@ -43,6 +43,7 @@ from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
 from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import MODELS
+from silodp.runs.requests import without_effect
 from silodp.runs.resolve import resolve
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 
@@ -176,7 +177,12 @@ def read_federation(path: Path) -> FederationFile:
     """Reads fed.toml; refuses whatever is wrong with it."""
     document = read_toml(path)
     server = decode(_Server, document.pop("server", {}), f"{path}: [server]")
-    return FederationFile(proposal_of(str(path), document), server.host, server.port)
+    proposal = proposal_of(str(path), document)
+    given = document.get("training", {})
+    if get_method(proposal.training["method"]).in_messages:
+        for reason in without_effect(given, given).values():
+            raise SilodpError(f"{path}: [training] {reason}")
+    return FederationFile(proposal, server.host, server.port)
 
 
 def read_proposal(text: str, where: str = "The proposal") -> Proposal:
