@@ -30,6 +30,8 @@ ALLOWED = {
     "report/sweep_section.py": "columns of a table for people",
     "results/": "fields of a result that may be infinite",
     "engines/job.py": "fields of a job",
+    "runs/acceptance.py": "fields of a question, some of which are named alike",
+    "runs/asking.py": "how records may be parted otherwise than by coins",
     "cli/figure.py": "columns of a table of results",
 }
 

@@ -237,7 +237,7 @@ def test_the_list_names_all_figures(cli):
 
 def test_names_and_scales_that_are_unknown(cli, sentence, tmp_path):
     out = ("--out", tmp_path / "x")
-    assert "give 'bumps-school', " in sentence(cli("figure", "bump-school", *out))
+    assert "did you mean 'bumps-school'?" in sentence(cli("figure", "bump-school", *out))
     assert "--scale is 'quik': choose 'quick', " in sentence(
         cli("figure", "5", "--scale", "quik", *out)
     )

@@ -271,6 +271,16 @@ def test_what_it_cannot_take_is_refused(options, said):
         silodp.plan(federation=small(), method="fewround", epsilon=1, delta=1e-5, **options)
 
 
+def test_a_secret_count_needs_no_weights(tmp_path):
+    policies = tmp_path / "policies.toml"
+    policies.write_text("[default]\nepsilon = 2\ndelta = 1e-5\npublic = []\nrecords = 300\n")
+    asked = {"data": "synthetic", "silos": 2, "policies": policies}
+    result = silodp.run(method="fewround", **asked)
+    assert [one["records"] for one in result.per_silo] == [None, None]
+    with pytest.raises(silodp.SilodpError, match="give --weights uniform"):
+        silodp.run(method="mrmtl", **asked)
+
+
 def test_messages_are_for_it_alone():
     with pytest.raises(silodp.SilodpError, match="--messages: method 'mrmtl' does not use it"):
         silodp.plan(federation=small(), method="mrmtl", messages=3, epsilon=1, delta=1e-5)

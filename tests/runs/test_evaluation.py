@@ -292,7 +292,7 @@ def test_what_was_learned_from_what_is_said(result, federation):
 def test_the_command_line_measures_several(cli, tmp_path):
     told = ("run", "--data", "synthetic", "--silos", "2", "--method", "local", "--rounds", "2")
     said = cli(*told, "--epsilon", "3", "--metrics", "mae,r2", "--purpose", "a test").stdout
-    assert "test mae (lower is better)" in said
+    assert "test MAE (lower is better)" in said
     assert "the constant prediction" in " ".join(said.replace("│", " ").split())
     assert "Exact metrics, the prediction without features among them, stay" in said
     assert "MAE is exact: stays in the silo; can" in said

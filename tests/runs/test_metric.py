@@ -237,7 +237,7 @@ def test_the_command_line_says_which_way_is_better(cli):
         *("run", "--data", "synthetic", "--silos", "2", "--method", "fedavg"),
         *("--rounds", "2", "--epsilon", "inf", "--metric", "r2"),
     )
-    assert "test r2 (higher is better)" in said.stdout
+    assert "test R² (higher is better)" in said.stdout
 
 
 def test_a_sweep_measures_it_and_takes_the_highest(tmp_path):

@@ -88,7 +88,9 @@ class MessagesOfOneSilo:
         """A round that is paid for: the next state, and the message."""
 
         def random(purpose: str) -> HostRandom:
-            return HostRandom(self._seed, self._job.secret, f"{self._trial} {purpose}")
+            if paid.session is None:
+                raise RuntimeError("Messages are charged: see RunSession.pay.")
+            return paid.session.random(paid, self._seed, f"{self._trial} {purpose}")
 
         return self._part.local(state, broadcast, paid, random)
 

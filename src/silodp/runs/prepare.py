@@ -544,7 +544,8 @@ def _check_policy(silo: str, policy: Policy, request: RunRequest, federation: Fe
         return
     check_declared(silo, policy, federation.declared)
     check_unit(silo, policy, request, federation)
-    if not policy.count_is_public and request.weights == "records":
+    in_messages = get_method(request.method).in_messages  # which takes no weights
+    if not policy.count_is_public and request.weights == "records" and not in_messages:
         raise SilodpError(
             f"Silo {silo!r}: its {RECORD_COUNT} is not public, but --weights records would tell "
             "it: give --weights uniform."

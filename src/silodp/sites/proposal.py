@@ -249,10 +249,13 @@ def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dic
             mean_metric(metric, "metric_share")
     except SilodpError as error:
         raise SilodpError(f"{where}: [training] {error}") from None
+    values = dict(options.values)
+    if get_method(request.method).in_messages:
+        values["weights"] = "uniform"  # they take none, so no site has to tell its count
     return {
-        name: options.values[name]
+        name: values[name]
         for name in TRAINING
-        if name not in _WHERE_GIVEN or options.values[name] is not None
+        if name not in _WHERE_GIVEN or values[name] is not None
     }
 
 
