@@ -342,13 +342,15 @@ def show(
 @app.command("demo")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("runs/exchange"),
-    rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 3,
+    messages: Annotated[
+        int, typer.Option(help="Messages of each site: 1, 2, 3 or 5.", min=1, max=5)
+    ] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Walks through an exchange on one machine: a coordinator, three sites, and every file."""
     from silodp.sites.exchange.demo import run_demo
 
-    rows = run_demo(out, rounds, say=lambda words: notes(True).print(safe(words)))
+    rows = run_demo(out, messages, say=lambda words: notes(True).print(safe(words)))
     if as_json:
         print_json(rows)
         return

@@ -25,7 +25,7 @@ from silodp.sites.flare.processes import (
 )
 from silodp.sites.flare.submission import run_job
 from silodp.sites.job_at_site import RESULTS
-from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, made_up_table
+from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, in_rounds, made_up_table
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite, load_records
 from silodp.sites.site_files import read_site
@@ -43,7 +43,7 @@ def run_demo(
     if out.exists() and any(out.iterdir()):
         raise SilodpError(f"{out} is there already: choose another --out.")
     names = NAMES[:sites]
-    fed = write_file(out / "demo.toml", fed_text(names, free_port(), rounds))
+    fed = write_file(out / "demo.toml", fed_text(names, free_port(), in_rounds(rounds)))
     say("Provisioning: certificates and a kit for each site")
     made = set_up_federation(fed, out / "coordinator")
     folders = {}

@@ -22,11 +22,7 @@ name = "Demo"
 sites = [{sites}]
 
 {server}[training]
-method = "{method}"
-rounds = {rounds}
-batch_size = 32
-lr = 0.1
-weights = "uniform"
+{training}
 
 [schema]
 target = "days"
@@ -40,11 +36,21 @@ deadline = 60
 """
 
 
-def fed_text(sites: Sequence[str], port: int | None, rounds: int, method: str = "ebmtl") -> str:
+def in_rounds(rounds: int) -> str:
+    """What is agreed on for so many rounds of training, for sites that a server reaches."""
+    return f'method = "ebmtl"\nrounds = {rounds}\nbatch_size = 32\nlr = 0.1\nweights = "uniform"'
+
+
+def in_messages(messages: int) -> str:
+    """What is agreed on for so many messages, for sites that exchange files."""
+    return f'method = "fewround"\nmessages = {messages}'
+
+
+def fed_text(sites: Sequence[str], port: int | None, training: str) -> str:
     """The fed.toml of the made-up hospitals; without a port, for those that exchange files."""
     names = ", ".join(f'"{name}"' for name in sites)
     server = "" if port is None else f'[server]\nhost = "localhost"\nport = {port}\n\n'
-    return _FED.format(sites=names, server=server, rounds=rounds, method=method)
+    return _FED.format(sites=names, server=server, training=training)
 
 
 def made_up_table(place: int, differ: float = 0.1) -> pd.DataFrame:

@@ -13,28 +13,26 @@ from silodp.sites.exchange.coordinator_rounds import CoordinatorJob
 from silodp.sites.exchange.keys import fingerprint
 from silodp.sites.exchange.signed_file import TO_SEND
 from silodp.sites.exchange.site_folder import ExchangeSite, set_up_by_file
-from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, made_up_table
+from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, in_messages, made_up_table
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site
 from silodp.sites.site_setup import site_models, standing
 
 _SITES = 3
-# Fast to compile; any method will do.
-_METHOD = "mrmtl"
 
 
-def run_demo(out: Path, rounds: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def run_demo(out: Path, messages: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Walks through all files of an exchange; returns a row for each site.
 
     Args:
       out: folder for everything.
-      rounds: rounds of training.
+      messages: messages of each site.
       say: called with each step, in words.
     """
     if out.exists() and any(out.iterdir()):
         raise SilodpError(f"{out} is there already: choose another --out.")
     names = NAMES[:_SITES]
-    fed_file = write_file(out / "demo.toml", fed_text(names, None, rounds, _METHOD))
+    fed_file = write_file(out / "demo.toml", fed_text(names, None, in_messages(messages)))
     say(f"A coordinator and {_SITES} sites, each with a folder that the others cannot see.")
     say("They send each other the files in their folders to-send, by whatever way they have.")
     say("")
@@ -47,7 +45,7 @@ def run_demo(out: Path, rounds: int, say: Callable[[str], None]) -> list[dict[st
     say(f"The coordinator:  silodp exchange merge coordinator {' '.join(p.name for p in joins)}")
     CoordinatorJob(fed).merge(joins)
     say("  knows now with which key each site signs. People compare the keys by phone.")
-    for _ in range(rounds):
+    for _ in range(messages):
         _round(out, fed, sites, say)
     _end(fed, sites, say)
     return [_row(site) for site in sites.values()]
