@@ -55,15 +55,28 @@ class UnitVectors(NamedTuple):
         return (own if self.classes else own[:, 0]).astype(np.float32)
 
 
+def _longest(federation: Federation, features: int) -> float:
+    """How long a record can be, by what is public of its columns."""
+    bound = federation.feature_bound or 1.0
+    preparations = [silo.preparation for silo in federation.silos if silo.preparation is not None]
+    if len(preparations) < len(federation.silos):
+        return math.sqrt(features * bound**2 + 1.0)
+    if all(one.scaling.kind == "unit norm" for one in preparations):
+        return math.sqrt(2.0)
+    encoder = preparations[0].encoder
+    numbers = int(np.count_nonzero(encoder.is_number))
+    if len(encoder.is_number) != features:  # images, or features that were given as they are
+        return math.sqrt(features * bound**2 + 1.0)
+    # Of the levels of a column one is 1, and the others are 0.
+    of_levels = set(np.asarray(encoder.column_of_feature)[~np.asarray(encoder.is_number)].tolist())
+    return math.sqrt(numbers * bound**2 + len(of_levels) + 1.0)
+
+
 def unit_vectors_of(federation: Federation) -> UnitVectors:
     """How the records of a federation become vectors of length 1."""
     task, features = get_task(federation.task), math.prod(federation.input_shape)
     assert task.as_vectors is not None, "refused where methods are chosen"
-    bound = federation.feature_bound or 1.0
-    length = math.sqrt(features * bound**2 + 1.0)
-    preparations = [silo.preparation for silo in federation.silos]
-    if all(one is not None and one.scaling.kind == "unit norm" for one in preparations):
-        length = math.sqrt(2.0)
+    length = _longest(federation, features)
     if task.as_vectors == "places":
         return UnitVectors(length, 0.0, 1.0, task.count_classes(federation.num_classes))
     if task.as_vectors == "signs":
