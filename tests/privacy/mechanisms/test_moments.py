@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from silodp.base.errors import SilodpError
 from silodp.models.unit_vectors import UnitVectors
@@ -247,3 +248,52 @@ def test_schedules_share_out_what_there_is():
     for shares in ((1.0,), (0.5, 0.6), (1.5, -0.5), (0.5, math.nan)):
         with pytest.raises(SilodpError, match="is no schedule"):
             MessageSchedule(rounds=2, shares=shares)
+
+
+def test_an_attack_on_a_whole_run_sees_what_is_paid_for_and_no_more():
+    """The best test there is for one record, on all messages together, as if all else were known.
+
+    Its advantage is that of a Gaussian mechanism of the run's noise multiplier: the canary has
+    length 1 and a label of 1, so that it uses all that is paid for.
+    """
+    z, trials, shares = 1.0, 400, (0.4, 0.25, 0.35)
+    others = np.zeros((3, SIZE)), np.zeros((3, 1))
+    canary = np.array([[0.6, 0.8, 0.0, 0.0]]), np.ones((1, 1))
+    both = [np.concatenate(pair) for pair in zip(others, canary, strict=True)]
+    models = [np.zeros((SIZE, 1)), np.array([[-3.0], [0.5], [0.0], [0.0]])]
+
+    def released_by(x, y, seed):
+        whole = whole_records(x, y, 8)
+
+        def random(number):
+            return lambda question: HostRandom(seed, b"k" * 32, f"{number} {question.hex()}")
+
+        vectors, parts = UnitVectors(1.0, 0.0, 1.0), []
+        for number, share in enumerate(shares):
+            noise = z / math.sqrt(share)
+            own = message_queries(whole, vectors, noise, 3, random(number))
+            if number == 0:
+                moments = own.moments(SHARES)
+                above = np.triu_indices(SIZE, 1)
+                parts += [
+                    (np.diag(moments.gram), moments.noise[0]),
+                    (moments.gram[above], moments.noise[0] / math.sqrt(2)),
+                    (moments.cross.ravel(), moments.noise[1]),
+                    (moments.labels, moments.noise[2]),
+                ]
+            else:
+                gradient, deviation = own.gradient(models[number - 1], 0.5)
+                parts.append((gradient.ravel(), deviation))
+        return np.concatenate([values / deviation for values, deviation in parts])
+
+    added = sum(released_by(*both, seed) - released_by(*others, seed) for seed in range(3)) / 3
+    # The same noise on both: what is left is the canary's own share, in deviations.
+    assert float(added @ added) == pytest.approx(1 / z**2, rel=1e-4)
+    scores = [
+        [float(released_by(*world, seed) @ added) for seed in range(first, first + trials)]
+        for first, world in ((0, others), (trials, both))
+    ]
+    right = np.mean(np.array(scores[1])[:, None] > np.array(scores[0])[None, :])
+    assert right == pytest.approx(norm.cdf(1 / z / math.sqrt(2)), abs=0.04)
+    deviations = [np.std(one) for one in scores]
+    np.testing.assert_allclose(deviations, 1 / z, rtol=0.12)
