@@ -26,7 +26,7 @@ from silodp.sites.demo import free_port
 from silodp.sites.federation_setup import progress_of, set_up_federation
 from silodp.sites.flare.processes import SERVER_PID, SITE_PID, start_server, start_site, stop
 from silodp.sites.flare.submission import run_job
-from silodp.sites.made_up import NAMES, fed_text, made_up_table
+from silodp.sites.made_up import NAMES, fed_text, in_rounds, made_up_table
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_setup import set_up
@@ -59,7 +59,7 @@ def main() -> None:
 def measured(folder: Path, sites: int, rounds: int) -> dict[str, float]:
     """Trains once; the numbers."""
     names = NAMES[:sites]
-    (folder / "fed.toml").write_text(fed_text(names, free_port(), rounds))
+    (folder / "fed.toml").write_text(fed_text(names, free_port(), in_rounds(rounds)))
     made = set_up_federation(folder / "fed.toml", folder / "coordinator")
     folders = []
     for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):

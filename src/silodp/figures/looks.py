@@ -45,6 +45,7 @@ LOOKS = {
     "mrmtl": Look("MR-MTL", VERMILLION, "-", "D", tuned=True, width=2.0),
     "meanpull": Look("Mean-pull", VERMILLION, (0, (4, 1, 1, 1)), "d", tuned=True, hollow=True),
     "ebmtl": Look("EB-MTL (ours)", PURPLE, "-", "*", width=2.0),
+    "fewround": Look("FewRound (ours)", PURPLE, "--", "p", width=2.0),
 }
 _ORDER = list(LOOKS)
 
