@@ -370,3 +370,24 @@ def test_messages_that_no_records_make_are_not_merged(hostile):
     server, states = rounds_of(silos, change=change)
     others = [place for place in range(12) if place != 2]
     assert error([silos[p] for p in others], server, [states[p] for p in others]) < 1.3 * complete
+
+
+def test_records_may_be_more_than_is_public():
+    """By coins, or where the public number is a stand-in: honest sums are merged all the same."""
+    silos = drawn(7, silos=6, count=60)
+
+    def change(number, place, message):
+        if number:
+            return message
+        alike = 60 * np.eye(5)[:, :1] @ np.eye(5)[:1]  # sixty times the same record, and no noise
+        return message._replace(records=np.array(25.0), gram=alike, noise=np.zeros(3))
+
+    server, states = rounds_of(silos, change=change)
+    assert (server.released.records == 25).all()
+    assert np.isfinite([model(own, server) for own in states]).all()
+
+
+def test_without_any_moments_there_is_nothing_to_merge():
+    silos = drawn(8, silos=2)
+    with pytest.raises(silodp.SilodpError, match="No silo has sent moments"):
+        rounds_of(silos, missing={(0, 0), (0, 1)})

@@ -56,6 +56,11 @@ def fewround(rounds: int) -> Method:
     def merge(server: Server, messages: Message, weights: Any) -> Server:
         number = int(server.shared.round)
         released = merged_into(server.released, messages, np.asarray(weights), number)
+        if not released.records.any():
+            raise SilodpError(
+                "No silo has sent moments in the first round that its records could have made: "
+                "start again, as another run."
+            )
         return Server(released, kind(server.shared).estimated(released, server.shared))
 
     return Method(

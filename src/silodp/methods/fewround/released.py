@@ -62,8 +62,10 @@ class Released(NamedTuple):
     precisions: Float[np.ndarray, "*silos messages"]
 
 
-# What a residual may be in its own unit, and noise in its deviations.
+# What a residual may be in its own unit, and noise in its deviations; and how many more records
+# there may be than is public, by coins or where that is a stand-in: so many times as many, and more.
 _LONGEST_RESIDUAL, _MOST_DEVIATIONS = 3.0, 12.0
+_TIMES_AS_MANY, _MORE = 4.0, 20.0
 _MOMENTS = 7  # fields of both, which come with the first message
 
 
@@ -157,18 +159,20 @@ def _plausible(released: Released, messages: Message, number: int) -> Bool[np.nd
     Where another machine has sent them, they may be anything.
     """
     size = messages.gram.shape[-1]
+    records = released.records if number else messages.records
+    most_records = _TIMES_AS_MANY * records + _MORE
 
     def length(part: np.ndarray) -> np.ndarray:
         return np.sqrt((part.reshape(len(part), -1) ** 2).sum(axis=1))
 
     if number > 0:
         deviation = 1.0 / np.sqrt(np.maximum(messages.precision, CONSTANTS.smallest))
-        most = _LONGEST_RESIDUAL * released.records + _MOST_DEVIATIONS * size * deviation
+        most = _LONGEST_RESIDUAL * most_records + _MOST_DEVIATIONS * size * deviation
         return (messages.precision >= 0) & (length(messages.gradient) <= most)
     parts = (messages.gram, messages.cross, messages.labels)
     fine = (messages.records > 0) & (messages.noise >= 0).all(axis=1) & (messages.length > 0)
     for part, noise in zip(parts, messages.noise.T, strict=True):
-        fine &= length(part) <= messages.records + _MOST_DEVIATIONS * size * noise
+        fine &= length(part) <= most_records + _MOST_DEVIATIONS * size * noise
     return fine
 
 
