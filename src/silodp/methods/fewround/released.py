@@ -63,7 +63,7 @@ class Released(NamedTuple):
 
 
 # What a residual may be in its own unit, and noise in its deviations; and how many more records
-# there may be than is public, by coins or where that is a stand-in: so many times as many, and more.
+# there may be than is public, by coins or where that is a stand-in: so many times, and so many.
 _LONGEST_RESIDUAL, _MOST_DEVIATIONS = 3.0, 12.0
 _TIMES_AS_MANY, _MORE = 4.0, 20.0
 _MOMENTS = 7  # fields of both, which come with the first message
