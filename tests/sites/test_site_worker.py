@@ -26,6 +26,8 @@ from silodp.sites.refusals import SPENT
 from silodp.sites.site_files import read_site
 from silodp.sites.worker import SiteWorker
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 
 @pytest.fixture
 def site(tmp_path):
