@@ -26,7 +26,15 @@ from scipy.special import softmax
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.methods.fewround.grams import pooled_gram
 from silodp.methods.fewround.hierarchy import likeliest_variance
-from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
+from silodp.methods.fewround.released import (
+    Message,
+    Released,
+    Scalar,
+    Square,
+    Weights,
+    each_of,
+    with_gradient,
+)
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
 
@@ -140,6 +148,12 @@ def model_of(own: Released, shared: Shared) -> Weights:
 
 
 personal = model_of
+
+
+def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
+    """A silo's later message: the gradient at its own model."""
+    model = model_of(own, shared)
+    return with_gradient(own, int(shared.round), model, float(shared.scale), queries)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
