@@ -9,14 +9,21 @@ from pathlib import Path
 from silodp.base.errors import DataMissingError
 from silodp.base.files import check_writable
 from silodp.base.progress import Reporter
+from silodp.methods import get_method
 from silodp.suite.cases import Case, load
 from silodp.suite.cells import BEST, CONSTANT, is_finished, write_cell
-from silodp.suite.training import request_of, train_row
+from silodp.suite.training import method_of, request_of, train_row
 
 EPSILONS = (0.5, 1.0, 4.0, 10.0, float("inf"))
+SEEDS = 5
+# What a pull request can wait for.
+PART_EPSILONS, PART_SEEDS, PART_METHODS = (1.0,), 2, ("ebmtl", "fewround")
 # What every federation is compared with: these at their best settings, and no skill.
 SIMPLE = ("local", "fedavg")
-DEFAULT_METHODS = ("ebmtl", "fewround", "local", "fedavg", "mrmtl", "meanpull", "finetune")
+DEFAULT_METHODS = (
+    *("ebmtl", "ebmtl 50 full batches", "fewround", "local", "fedavg"),
+    *("finetune", "mrmtl", "meanpull", "ditto"),
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,5 @@ def cases_of(names: Sequence[str], part: bool) -> list[Case]:
 
 def check_methods(methods: Sequence[str]) -> None:
     """Refuses unknown methods before anything is trained."""
-    from silodp.methods import get_method
-
     for method in methods:
-        get_method(method)
+        get_method(method_of(method))

@@ -24,7 +24,7 @@ from silodp.suite.cells import BEST, CONSTANT, Cell, Setting, known
 # Rows of a method with options of their own, the same for every federation: nothing is tuned.
 FULL_BATCHES = {"rounds": 50, "batch_size": 1_000_000, "small_silos": "full-batch"}
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "ebmtl, 50 full batches": ("ebmtl", FULL_BATCHES),
+    "ebmtl 50 full batches": ("ebmtl", FULL_BATCHES),
 }
 
 
