@@ -27,7 +27,7 @@ from silodp.data.sources.made_up import Recipe, draw
 from silodp.models.metrics import get_metric
 
 _FOLDER = files("silodp.suite") / "federations"
-_KEYS = ("title", "what", "part", "metric", "waits_for", "lr_scale", "run", "made_up")
+_KEYS = ("title", "what", "part", "metric", "waits_for", "lr", "run", "made_up")
 
 # Where the best settings are looked for: 50 full batches, or rounds and batches as usual.
 GRIDS: tuple[Mapping[str, Any], ...] = (
@@ -53,15 +53,14 @@ class Case:
     made_up: Recipe | None = None
     part: bool = False
     waits_for: str = ""
-    lr_scale: float = 1.0
+    lr: tuple[float, ...] = ()
 
     @property
     def grids(self) -> list[dict[str, Any]]:
         """Where the best settings are looked for: each a grid, with a list of learning rates."""
-        return [
-            {**grid, "lr": [float(f"{self.lr_scale * lr:.3g}") for lr in grid["lr"]]}
-            for grid in GRIDS
-        ]
+        if self.lr:
+            return [{**GRIDS[0], "lr": list(self.lr)}]
+        return [{**grid, "lr": list(grid["lr"])} for grid in GRIDS]
 
     @property
     def source(self) -> dict[str, Any]:
@@ -103,6 +102,7 @@ def parse(name: str, text: str, folder: Path) -> Case:
     if (recipe is None) == ("data" not in run) and not content.get("waits_for"):
         raise SilodpError(f"{where}: give data under [run], or [made_up], and not both.")
     get_metric(content["metric"])
+    content["lr"] = tuple(map(float, content.get("lr", ())))
     return Case(
         name=name,
         run=run,

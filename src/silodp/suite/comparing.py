@@ -35,6 +35,8 @@ FEWEST_SEEDS = 2
 # A silo counts as harmed if it loses more than this part of its own model's loss, clearly.
 HARM = 0.01
 TABLE = "suite.csv"
+NOT_RUN = "not run"
+"""The row of a federation without any; `refused` says why."""
 
 
 @dataclass(frozen=True)

@@ -8,27 +8,28 @@ from silodp.data.registry import SOURCES
 from silodp.models.metrics import get_metric
 from silodp.suite.cases import Case
 from silodp.suite.cells import BEST, CONSTANT
-from silodp.suite.comparing import CLEAR, HARM, Line
+from silodp.suite.comparing import CLEAR, HARM, NOT_RUN, Line
 
 PICTURE = "suite.png"
 _TEMPLATE = files("silodp.suite") / "page_template.md"
 _MARKS = {"worse": " ▼", "better": " ▲", "level": "", "": ""}
 
 
-def page_of(lines: Sequence[Line], cases: Sequence[Case], missing: Mapping[str, str]) -> str:
+def page_of(lines: Sequence[Line], cases: Sequence[Case]) -> str:
     """The page as Markdown.
 
     Args:
       lines: the table.
       cases: the federations that were asked for, in the order of the page.
-      missing: why a federation was not run, by name.
     """
-    shown = [case for case in cases if any(line.federation == case.name for line in lines)]
+    absent = {line.federation: line.refused for line in lines if line.row == NOT_RUN}
+    lines = [line for line in lines if line.row != NOT_RUN]
+    shown = [case for case in cases if case.name not in absent]
     rows = _rows(lines)
     written = {
         "summary": _summary(lines, rows),
         "table": _table(lines, shown, rows),
-        "not run": _not_run(lines, cases, missing),
+        "not run": _not_run(lines, absent),
         "federations": _federations(cases),
         "clear": f"{CLEAR:g}",
         "harm": f"{100 * HARM:g} %",
@@ -99,14 +100,8 @@ def _digits(line: Line) -> int:
     return max(3, 2 - math.floor(math.log10(max(abs(line.mean), 1e-9))))
 
 
-def _not_run(lines: Sequence[Line], cases: Sequence[Case], missing: Mapping[str, str]) -> str:
-    notes = [f"- `{name}`: {why}" for name, why in sorted(missing.items())]
-    there = {line.federation for line in lines}
-    notes += [
-        f"- `{case.name}`: not run yet."
-        for case in cases
-        if case.name not in there and case.name not in missing
-    ]
+def _not_run(lines: Sequence[Line], absent: Mapping[str, str]) -> str:
+    notes = [f"- `{name}`: {why.rstrip('.')}." for name, why in sorted(absent.items())]
     refused: dict[tuple[str, str], set[str]] = {}
     for line in lines:
         if line.refused and line.refused != "diverged":

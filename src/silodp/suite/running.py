@@ -74,7 +74,7 @@ def run_suite(
     """
     check_writable(out)
     reporter = reporter or Reporter()
-    missing = {case.name: f"not run: {case.waits_for}" for case in cases if case.waits_for}
+    missing = {case.name: case.waits_for for case in cases if case.waits_for}
     wanted = sum(not case.waits_for for case in cases) * len(rows)
     tasks = lacking(out, cases, rows, epsilons, seeds)
     done = wanted - len(tasks)
