@@ -5,11 +5,11 @@ what = "4 hospitals that differ in whom they see"    # what it stands for in the
 part = true             # in the part that takes minutes (--part)
 metric = "log_loss"     # what methods are compared by
 waits_for = ""          # why it cannot be run yet, if so
+published = ""          # what others have reached, and by which protocol
+lr = [3, 10, 30]        # where others are tried than usual: these alone, with full batches
 [run]                   # options of every run, beside those of the suite
 data = "heart"
 [made_up]               # instead of data: see `made_up`
-[oracle]                # options that the best settings are looked for with, or lists of them
-lr = [0.1, 1.0]
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from silodp.data.sources.made_up import Recipe, draw
 from silodp.models.metrics import get_metric
 
 _FOLDER = files("silodp.suite") / "federations"
-_KEYS = ("title", "what", "part", "metric", "waits_for", "lr", "run", "made_up")
+_KEYS = ("title", "what", "part", "metric", "waits_for", "published", "lr", "run", "made_up")
 
 # Where the best settings are looked for: 50 full batches, or rounds and batches as usual.
 GRIDS: tuple[Mapping[str, Any], ...] = (
@@ -53,6 +53,7 @@ class Case:
     made_up: Recipe | None = None
     part: bool = False
     waits_for: str = ""
+    published: str = ""
     lr: tuple[float, ...] = ()
 
     @property

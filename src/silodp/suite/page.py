@@ -31,6 +31,7 @@ def page_of(lines: Sequence[Line], cases: Sequence[Case]) -> str:
         "table": _table(lines, shown, rows),
         "not run": _not_run(lines, absent),
         "federations": _federations(cases),
+        "published": _published(cases),
         "clear": f"{CLEAR:g}",
         "harm": f"{100 * HARM:g} %",
     }
@@ -123,6 +124,11 @@ def _federations(cases: Sequence[Case]) -> str:
     cited = dict.fromkeys(str(case.run["data"]) for case in cases if "data" in case.run)
     citations = [f"- `{name}`: {SOURCES[name].citation}." for name in cited if name in SOURCES]
     return "\n".join(table) + "\n\n" + "\n".join(citations)
+
+
+def _published(cases: Sequence[Case]) -> str:
+    known = [case for case in cases if case.published]
+    return "\n".join(f"- **{case.title}.** {case.published}." for case in known)
 
 
 def _line(cells: Sequence[object]) -> str:
