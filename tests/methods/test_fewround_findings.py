@@ -122,31 +122,34 @@ def federation_of(truth, count, silos, seed):
 
 
 @pytest.mark.parametrize("messages", [1, 3])
-@pytest.mark.parametrize("differing_part", [0.0, 0.5])
-def test_errors_are_about_those_predicted_before_the_run(messages, differing_part):
-    """Within a third, wherever models are of any use at all."""
-    size, explained = 6, 0.06
+def test_models_are_worth_about_what_was_predicted_before_the_run(messages):
+    """The share of what features tell that models have, within 0.15."""
+    size, explained, found, predicted = 6, 0.06, [], []
     values = np.append(np.full(size - 1, 0.05), 1.0 / UNIT.length**2)
-    spread = differing_part * explained / values.sum()
-    usual = np.append(np.full(size - 1, (1 - differing_part) * explained / 0.25), 0.2)
-    truth = Truth(values, usual, spread, 0.06)
-    for noise in (0.5, 2.0):
-        shares = MESSAGE_SHARES[messages]
-        expected = after_messages(
-            truth, np.full(30, 80.0), np.full(30, noise), shares, CONSTANTS.parts
-        )
-        found = []
-        for seed in range(6):
-            silos = federation_of(truth, 80, 30, seed)
-            found.append(error(silos, *learned(silos, noise, messages, seed)))
-        assert np.mean(found) == pytest.approx(expected.own.mean(), rel=0.35)
+    for part in (0.0, 0.5):
+        spread = part * explained / values.sum()
+        usual = np.append(np.full(size - 1, (1 - part) * explained / 0.25), 0.1)
+        truth = Truth(values, usual, spread, 0.06)
+        for noise in (0.7, 2.0, 4.0):
+            expected = after_messages(
+                *(truth, np.full(30, 80.0), np.full(30, noise)),
+                *(MESSAGE_SHARES[messages], CONSTANTS.parts),
+            )
+            errors = []
+            for seed in range(3):
+                silos = federation_of(truth, 80, 30, seed)
+                errors.append(error(silos, *learned(silos, noise, messages, seed)))
+            found.append(1 - np.mean(errors) / explained)
+            predicted.append(1 - expected.own.mean() / explained)
+    assert min(found) < 0.4 < 0.9 < max(found)
+    np.testing.assert_allclose(found, predicted, atol=0.15)
 
 
 def test_what_twice_the_budget_brings_is_what_it_then_brings():
     """From what a run has found: the error of another one, with half the variance of noise."""
     for noise in (0.5, 2.0):
         predicted, found = [], []
-        for seed in range(4):
+        for seed in range(3):
             silos = drawn(seed, silos=30, count=60, spread=0.3)
             two, _ = learned(silos, noise, 2, seed)
             known = linear.learned(*two)
