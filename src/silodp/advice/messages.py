@@ -59,8 +59,8 @@ NOTES = (
     "nothing to do with each other and fill their bounds evenly, to silos that are alike, with "
     "features that go together and lie at their bounds",
     "assumed besides: features tell half of what labels vary by, and labels vary by "
-    f"{100 * math.sqrt(_VARIANCE) / 2:.0f} % of their range; features that use little of their bounds are "
-    "worse than that",
+    f"{100 * math.sqrt(_VARIANCE) / 2:.0f} % of their range; with features that use little of "
+    "their bounds, and with few silos, it is less",
 )
 
 

@@ -154,7 +154,7 @@ def _print_messages(advice: "MessageAdvice", said: Sequence[str]) -> None:
         cells = (in_percent(advice.at(number, times)) for number in numbers)
         table.add_row(f"{rows[0]['epsilon']:.3g}", *cells)
     console.print(table)
-    shown = sorted(advice.silos, key=lambda row: -row["high"])
+    shown = sorted(advice.silos, key=lambda row: -row["low"] - row["high"])
     of_all = ""
     if len(shown) > _MOST_ROWS:
         shown = [*shown[:_TOP], *shown[-_TOP:]]

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+    PercentFormatter,
+)
 
 from silodp.advice.messages import MessageAdvice
 from silodp.base.text import in_picture
@@ -60,19 +66,24 @@ def _draw_budgets(advice: MessageAdvice, axes: Axes) -> None:
 
 
 def _draw_silos(advice: MessageAdvice, axes: Axes) -> None:
-    rows = sorted(advice.silos, key=lambda silo: -silo["high"])
+    rows = sorted(advice.silos, key=lambda silo: -silo["low"] - silo["high"])
     low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
-    places = np.arange(len(rows))
     axes.set_title(f"each silo, {advice.messages} messages, its own budget", fontsize=10)
-    style = {"color": COLOURS[0], "alpha": 0.75}
     if len(rows) <= _MOST_NAMED:
-        axes.hlines(places, low, high, linewidth=6, **style)
+        axes.hlines(range(len(rows)), low, high, linewidth=6, color=COLOURS[0], alpha=0.75)
         names = [f"{in_picture(row['silo'], 18)} ({row['records']:,})" for row in rows]
-        axes.set_yticks(places, names, fontsize="small")
+        axes.set_yticks(range(len(rows)), names, fontsize="small")
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set(xlabel="predicted part of what features tell", xlim=(-0.02, 1.02))
         axes.xaxis.set_major_formatter(PercentFormatter(1))
         return
-    axes.fill_between(places, low, high, linewidth=0, **style)
-    axes.set(xlabel="silos, the best off first", ylim=(-0.02, 1.02), xlim=(0, len(rows) - 1))
+    records = [row["records"] for row in rows]
+    axes.vlines(records, low, high, linewidth=2, color=COLOURS[0], alpha=0.4)
+    axes.scatter(records, low, s=9, color=COLOURS[0])
+    axes.scatter(records, high, s=9, color=COLOURS[0])
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel="records of the silo", ylim=(-0.02, 1.02))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
