@@ -16,6 +16,7 @@ silo's own: single features are less like Gaussians than sums of them, so that c
 too badly, and silos lost more by it than they gained.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -264,6 +265,17 @@ def _corrected(silos: Sequence[Released], shared: Shared) -> Shared:
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """Each silo's class frequencies, and the common model before them."""
-    own = [own_frequencies(Released(*one), shared) for one in zip(*released, strict=True)]
-    return {"frequencies": np.array(own), "mean_model": shared.discriminants}
+    """Each silo's class frequencies with their errors, and the common model before them."""
+    silos = [Released(*one) for one in zip(*released, strict=True)]
+    differing = float(shared.differing)
+    errors = []
+    for own in silos:
+        noise = float(own.noise[2] / own.records) if own.records > 0 else math.inf
+        # A silo of which nothing is known differs from all by what silos differ by.
+        errors.append(math.sqrt(differing / (1.0 + differing / noise**2) if noise > 0 else 0.0))
+    return {
+        "frequencies": np.array([own_frequencies(own, shared) for own in silos]),
+        "frequency_errors": np.array(errors),
+        "mean_frequencies": shared.frequencies,
+        "mean_model": shared.discriminants,
+    }

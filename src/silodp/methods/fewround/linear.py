@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.special import erf
 
 from silodp.methods.fewround.constants import CONSTANTS
+from silodp.methods.fewround.findings import findings
 from silodp.methods.fewround.grams import (
     PooledGram,
     entry_variance,
@@ -158,18 +159,44 @@ def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Rel
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """How far silos' models differ, what they leave unexplained, and how sure they are."""
-    prior = shared.prior
-    deviations = [
-        np.sqrt(np.diag(own_covariance(Released(*one), shared)).clip(min=0.0))
-        for one in zip(*released, strict=True)
-    ]
+    """How far silos' models differ, what they leave unexplained, and how sure they are.
+
+    For all of it see `findings`, and `results.few_messages` for what it is called there. Of two
+    classes, models and their errors are of the mean label; `slopes` make log-odds of them.
+    """
+    prior, silos = shared.prior, [Released(*one) for one in zip(*released, strict=True)]
+    models = np.stack([model_of(own, shared)[:, 0] for own in silos])
+    covariances = (own_covariance(own, shared) for own in silos)
+    deviations, predictions = zip(
+        *((np.diag(one), float((one * shared.gram.mean).sum())) for one in covariances), strict=True
+    )
     return {
         "mean_model": prior.mean,
+        "mean_errors": np.sqrt(np.diag(prior.covariance).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
         "residual": np.sqrt(prior.residual),
-        "standard_errors": np.array(deviations),
+        "models": models,
+        "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
+        "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
+        "slopes": np.array([_slope(own, shared) for own in silos]),
+    } | _findings(released, models, shared)
+
+
+def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
+    here, silos = released.records > 0, each_of(released)
+    gram, prior = shared.gram, shared.prior
+    sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
+    return findings(here, models, sums, prior, gram.mean) | {
+        "values": np.linalg.eigvalsh(gram.mean),
+        "public_counts": released.records,
     }
+
+
+def _slope(own: Released, shared: Shared) -> float:
+    """What makes weights of the mean label those that the silo uses; but for the constant's."""
+    weights = model_of(own, shared)[:-1, 0]
+    used = personal(own, shared)[:-1, 0]
+    return float(used @ weights) / max(float(weights @ weights), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
