@@ -17,11 +17,16 @@ from typing import Any
 
 import psutil
 
-from silodp.base.documents import json_of, read_json
+from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.sites.flare.hardening import ORG, harden_server, harden_site
-from silodp.sites.flare.presence import FILE as UP_FILE
+from silodp.sites.connection import BEAT, SITE_UP, connection_at
+from silodp.sites.flare.hardening import ORG, harden_site
+from silodp.sites.flare.kits import configure_server, configure_site
+from silodp.sites.membership.documents import certificate_of
+from silodp.sites.membership.members import read_members
+from silodp.sites.membership.site import check_certificate_at, read_membership, why_not_valid
+from silodp.sites.proposal import ANYWHERE, LOOPBACK
 
 SERVER_PID, SERVER_LOG = "server.pid", "server.log"
 SITE_PID, SITE_LOG = "site.pid", "site.log"
@@ -36,18 +41,24 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def start_server(folder: Path, wait: float = 60.0) -> None:
-    """Starts the server of the federation in `folder` and waits until sites can reach it."""
-    server = folder / "server"
-    host, port = _server_address(server / "startup" / "fed_server.json")
+    """Starts the server of the federation in `folder` and waits until it takes calls.
+
+    It is looked for on this machine: its public name may be known to others only.
+    """
+    members = read_members(folder)
+    host, port = members.bind
     _not_running(folder / SERVER_PID, "The server")
+    check_server_certificate(folder)
     # Written again: the folder may have moved, and its settings may have been changed.
-    harden_server(server, (folder / "server-store").resolve())
-    if accepts(host, port):
+    configure_server(folder, members, admin_port=_free_port())
+    here = LOOPBACK if host == ANYWHERE else host
+    if accepts(here, port):
         raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
-    module = "nvflare.private.fed.app.server.server_train"
+    module = "silodp.sites.flare.server_process"
+    server = folder / "server"
     process = _launch(folder, server, module, "fed_server.json", _PATIENCE, SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
-    while not accepts(host, port):
+    while not accepts(here, port):
         if process.poll() is not None:
             raise SilodpError(f"The server ended as it began: {folder / SERVER_LOG} says why.")
         if time.monotonic() > end:
@@ -59,6 +70,23 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
         time.sleep(0.1)
 
 
+def check_server_certificate(folder: Path) -> None:
+    """Refuses to start with a certificate that no site would take."""
+    path = folder / "server" / "startup" / "server.crt"
+    try:
+        why = why_not_valid(certificate_of(path.read_bytes(), path))
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be read ({error.strerror}): renew it (silodp federation renew "
+            f"{folder})."
+        ) from None
+    if why is not None:
+        raise SilodpError(
+            f"The certificate of the server {why}: correct the clock, or renew it (silodp "
+            f"federation renew {folder})."
+        )
+
+
 def start_site(folder: Path, wait: float = 30.0) -> bool:
     """Starts the site whose kit is in `folder`/kit; returns whether the coordinator let it in.
 
@@ -66,12 +94,15 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
     """
     kit = folder / "kit"
     _not_running(folder / SITE_PID, "The site")
-    site = site_name(kit)
+    own = read_membership(folder)
+    check_certificate_at(folder)
     # Written again: whatever came into these folders since, these settings are the site's.
+    configure_site(kit, own)
     harden_site(kit)
-    (folder / UP_FILE).unlink(missing_ok=True)
+    (folder / SITE_UP).unlink(missing_ok=True)
     module = "silodp.sites.flare.site_process"
-    process = _launch(folder, kit, module, "fed_client.json", [f"uid={site}"], SITE_PID, SITE_LOG)
+    options = [f"uid={own.site}", f"heart_beat_interval={BEAT}"]
+    process = _launch(folder, kit, module, "fed_client.json", options, SITE_PID, SITE_LOG)
     end = time.monotonic() + wait
     while not site_is_up(folder):
         if process.poll() is not None:
@@ -83,24 +114,9 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
 
 
 def site_is_up(folder: Path) -> bool:
-    """Whether the site's process runs and was let in by the coordinator at some time."""
-    try:
-        pid = int((folder / UP_FILE).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return False
-    running = _process(folder / SITE_PID)
-    return running is not None and running.pid == pid
-
-
-def site_name(kit: Path) -> str:
-    """The name of the site that an unpacked kit is for."""
-    try:
-        configuration = read_json(kit / "startup" / "fed_client.json", remedy=_REMEDY)
-        return str(configuration["client"]["fqsn"])
-    except (SilodpError, KeyError, TypeError):
-        raise SilodpError(
-            f"{kit} holds no kit: unpack the one that the coordinator sent."
-        ) from None
+    """Whether the site's process runs, and has heard of the coordinator lately."""
+    running, found = _process(folder / SITE_PID), connection_at(folder)
+    return running is not None and running.pid == found.pid and found.is_alive
 
 
 def is_running(pidfile: Path) -> bool:
@@ -222,15 +238,10 @@ def _end(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(left, timeout=_GRACE)
 
 
-def _server_address(path: Path) -> tuple[str, int]:
-    try:
-        configuration = read_json(path, remedy=_REMEDY)
-        host, port = configuration["servers"][0]["service"]["target"].rsplit(":", 1)
-        return host, int(port)
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise SilodpError(
-            f"{path} does not name the server's address: make the kits first."
-        ) from None
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        return one.getsockname()[1]
 
 
 def accepts(host: str, port: int) -> bool:
