@@ -162,6 +162,9 @@ def test_a_site_is_let_in_renewed_added_and_removed(made, records, tmp_path, cli
     assert "removed for good" in " ".join(done.stderr.split())
     state = json.loads(cli("federation", "status", fed, "--json").stdout)
     assert list(state["removed"]) == ["north"]
+    assert state["sites"]["north"]["state"].startswith("removed on 20")
+    assert state["sites"]["west"]["state"] == "invited"
+    assert "removed on 20" in cli("federation", "status", fed).stdout
     assert cli("federation", "status", fed, "--check").exit_code == 2
 
 

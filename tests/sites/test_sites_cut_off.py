@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from site_processes import free_port, running, wait_for_round, wait_until
+from site_processes import Processes, free_port, wait_for_round, wait_until
 
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger
@@ -17,6 +17,7 @@ from silodp.sites.flare.jobs import registered
 from silodp.sites.flare.processes import SITE_PID, start_site, stop
 from silodp.sites.flare.submission import run_job
 from silodp.sites.job_at_site import RESULTS
+from silodp.sites.membership.members import read_members
 from silodp.sites.membership.site import MEMBERSHIP_FILE
 from silodp.sites.site_setup import site_status
 
@@ -61,19 +62,34 @@ class Cable:
         self._server.close()
 
 
+def reached_at(site, host, port):
+    """What the site's name service and the router before it would do: its server is found there."""
+    path = site / MEMBERSHIP_FILE
+    content = json.loads(path.read_text())
+    content["server"] |= {"host": host, "port": port}
+    path.write_text(json.dumps(content))
+
+
 @pytest.fixture
 def federation(tmp_path):
-    with running(tmp_path, rounds=400, deadline=4, method="fedavg") as found:
-        yield found
+    """Its server is not to be reached by its public name from its own machine."""
+    options = {"rounds": 400, "deadline": 4, "method": "fedavg", "host": "coordinator.invalid"}
+    made = Processes(tmp_path, **options)
+    made.port = read_members(made.fed).bind[1]
+    for own in made.sites.values():
+        reached_at(own, "localhost", made.port)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def test_a_site_that_is_cut_off_says_so_and_is_taken_in_again(federation):
     south = federation.sites["south"]
-    port = json.loads((south / MEMBERSHIP_FILE).read_text())["server"]["port"]
-    cable = Cable(port)
+    cable = Cable(federation.port)
     stop(south / SITE_PID)
-    text = (south / MEMBERSHIP_FILE).read_text()
-    (south / MEMBERSHIP_FILE).write_text(text.replace(str(port), str(cable.port)))
+    reached_at(south, "127.0.0.1", cable.port)
     assert start_site(south, wait=60)
     job, said, failed = federation.proposal.job(), [], []
 

@@ -26,11 +26,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def fed_text(port, rounds, deadline, quorum, method):
+def fed_text(port, rounds, deadline, quorum, method, host="localhost"):
     lines = [
         'name = "processes"',
         f"sites = {_toml(list(SITES))}",
-        f'[server]\nhost = "localhost"\nport = {port}',
+        f'[server]\nhost = "{host}"\nport = {port}',
         f'[training]\nmethod = "{method}"\nrounds = {rounds}\nbatch_size = 16\nlr = 0.1',
         'weights = "uniform"',
         f"[rules]\ndeadline = {deadline}\nquorum = {quorum}",
@@ -48,8 +48,8 @@ def fed_text(port, rounds, deadline, quorum, method):
 class Processes:
     """The folders of a federation whose processes run."""
 
-    def __init__(self, folder, rounds=10, deadline=6, quorum=2, method="ebmtl"):
-        text = fed_text(free_port(), rounds, deadline, quorum, method)
+    def __init__(self, folder, rounds=10, deadline=6, quorum=2, method="ebmtl", host="localhost"):
+        text = fed_text(free_port(), rounds, deadline, quorum, method, host)
         (folder / "fed.toml").write_text(text)
         made = set_up_federation(folder / "fed.toml", folder / "coordinator", PASSPHRASE)
         self.fed, self.proposal = made.folder, made.proposal

@@ -4,7 +4,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from silodp.base.errors import SilodpError
 from silodp.cli.options import AsJson, Yes
-from silodp.cli.site import Check, print_problems, say_check
+from silodp.cli.site import Check, Foreground, ServiceOut, print_problems, say_check
 from silodp.cli.terminal import answers, if_interrupted, notes, print_json, safe
 
 if TYPE_CHECKING:
@@ -229,12 +228,14 @@ def _say_proposed(folder: Path, proposed: "Proposed") -> None:
 
 
 @app.command("start")
-def start(folder: Folder) -> None:
+def start(folder: Folder, foreground: Foreground = False) -> None:
     """Starts the coordinator's server, in the background."""
     from silodp.sites.federation_setup import proposal_of_federation
-    from silodp.sites.flare.processes import start_server
+    from silodp.sites.flare.processes import become_server, start_server
 
     proposal_of_federation(folder)
+    if foreground:
+        become_server(folder)
     with notes().status("Starting the server..."):
         start_server(folder)
     answers(soft_wrap=True).print(
@@ -294,27 +295,24 @@ def submit(
 @app.command("status")
 def status(folder: Folder, check: Check = False, as_json: AsJson = False) -> None:
     """Shows whether the server runs, who is connected, what is wrong, and the state of jobs."""
-    from silodp.sites.connection import connections
     from silodp.sites.federation_setup import jobs_of, proposal_of_federation
     from silodp.sites.flare.jobs import registered
     from silodp.sites.flare.processes import SERVER_PID, is_running
-    from silodp.sites.health import WORDS, federation_problems, level_of
+    from silodp.sites.health import WORDS, federation_problems, level_of, states_of_sites
     from silodp.sites.membership.members import read_members
 
     proposal = proposal_of_federation(folder)
     running = is_running(folder / SERVER_PID)
-    connected = registered(folder) if running else []
     jobs, problems = jobs_of(folder), federation_problems(folder, running)
     words, level = [one.words for one in problems], level_of(problems)
+    sites = states_of_sites(folder, running)
     if check:
         say_check(level, words)
     if as_json:
-        found = connections(folder) if running else {}
-        sites = {name: asdict(own) for name, own in found.items()}
         print_json(
             {
                 "running": running,
-                "connected": connected,
+                "connected": registered(folder) if running else [],
                 "removed": read_members(folder).removed,
                 "state": WORDS[level],
                 "level": level,
@@ -326,13 +324,13 @@ def status(folder: Folder, check: Check = False, as_json: AsJson = False) -> Non
         return
     console = answers(soft_wrap=True)
     state = "running" if running else "not running"
-    missing = [site for site in proposal.sites if site not in connected]
     console.print(f"{safe(proposal.name)}: the server is {state}; {WORDS[level]}.")
-    if running:
-        console.print(
-            f"Connected: {safe(', '.join(connected) or 'none')}. Missing: "
-            f"{safe(', '.join(missing) or 'none')}."
-        )
+    table = Table("site", "state", "certificate until", "clock", "silodp")
+    for site, own in sites.items():
+        clock = "" if own["clock"] is None else f"{own['clock']:+.1f} s"
+        version, until = own["version"] or "", own["certificate_until"] or ""
+        table.add_row(safe(site), safe(own["state"]), until, clock, safe(version))
+    console.print(table)
     print_problems(words)
     for progress in jobs:
         console.print(_table(progress, list(progress["sites"]), progress["job"]))
@@ -357,6 +355,19 @@ def watch(folder: Folder, run: Run = 1, number: Earlier = None) -> None:
             time.sleep(0.5)
             progress = progress_of(folder, job)
             live.update(_table(progress, proposal.sites, job))
+
+
+@app.command("service")
+def service(folder: Folder, out: ServiceOut = Path()) -> None:
+    """Writes a unit for systemd and a container file that run the server and restart it."""
+    from silodp.sites.federation_setup import proposal_of_federation
+    from silodp.sites.service import Service, write_service
+
+    made = Service("federation", proposal_of_federation(folder).name, folder)
+    for path in write_service(made, out):
+        answers(soft_wrap=True).print(
+            f"Written: {safe(str(path))}. Its first lines say how to use it."
+        )
 
 
 @app.command("demo")

@@ -85,6 +85,11 @@ Ledgers = Annotated[
         help="Folder of the site's ledgers; else $SILODP_LEDGERS or ~/.local/share/silodp.",
     ),
 ]
+Foreground = Annotated[
+    bool,
+    typer.Option("--foreground", help="Stay, and write to standard output: for systemd."),
+]
+ServiceOut = Annotated[Path, typer.Option("--out", help="Folder for the two files.")]
 Check = Annotated[
     bool,
     typer.Option("--check", help="One line, and exit code 0 (well), 1 (degraded) or 2 (down)."),
@@ -491,12 +496,14 @@ def _print_findings(inspection: "Looked", findings: "list[Finding]") -> None:
 
 
 @app.command("start")
-def start(folder: Folder) -> None:
+def start(folder: Folder, foreground: Foreground = False) -> None:
     """Starts the site: it connects to the coordinator and waits for jobs, in the background."""
-    from silodp.sites.flare.processes import start_site
+    from silodp.sites.flare.processes import become_site, start_site
     from silodp.sites.site_files import read_site
 
     site = read_site(folder).site
+    if foreground:
+        become_site(folder)
     with notes().status(f"Connecting {safe(site)} to the coordinator..."):
         connected = start_site(folder)
     state = "is connected" if connected else "runs, but has not reached the coordinator yet"
@@ -565,6 +572,10 @@ def status_table(standing: dict[str, Any]) -> Table:
     caption = f"{whose}ledger {safe(standing['ledger'])}"
     if standing.get("certificate_until"):
         caption += f"; certificate valid until {standing['certificate_until']}"
+    if standing.get("clock") is not None:
+        caption += f"; clock {standing['clock']:+.1f} s from the coordinator's"
+    if standing.get("version"):
+        caption += f"; silodp {safe(standing['version'])} there"
     columns = ("job", "method", "round", "took part in", "charged", "state")
     table = Table(*columns, title=title, caption=caption)
     for job in standing["jobs"]:
@@ -601,6 +612,42 @@ def _shares(standing: dict[str, Any]) -> str:
         f"reserved, {standing['given_back_share']:.0%} was given back, "
         f"{standing['left_share']:.0%} is left"
     )
+
+
+@app.command("doctor")
+def doctor(folder: Folder, as_json: AsJson = False) -> None:
+    """Looks at what the site needs: network, certificate, clock, disk, ledger, records, versions.
+
+    Ends with exit code 1 if something is wrong. Nothing is released, and nothing charged.
+    """
+    from silodp.sites.preflight import preflight
+
+    with notes().status("Looking..."):
+        found = preflight(folder)
+    if as_json:
+        print_json([one._asdict() for one in found])
+    else:
+        table = Table("what", "", "how it is")
+        for one in found:
+            table.add_row(one.what, "well" if one.well else "[bold red]wrong[/]", safe(one.words))
+        answers().print(table)
+    if not all(one.well for one in found):
+        raise typer.Exit(1)
+
+
+@app.command("service")
+def service(folder: Folder, out: ServiceOut = Path()) -> None:
+    """Writes a unit for systemd and a container file that run the site and restart it."""
+    from silodp.sites.service import Service, write_service
+    from silodp.sites.site_files import read_site
+
+    own = read_site(folder)
+    data = () if own.data.path is None else (own.folder / own.data.path,)
+    made = Service("site", own.site, folder, (own.ledger,), data)
+    for path in write_service(made, out):
+        answers(soft_wrap=True).print(
+            f"Written: {safe(str(path))}. Its first lines say how to use it."
+        )
 
 
 @app.command("ledger")

@@ -19,6 +19,12 @@ def consented(folder: Path) -> list[Proposal]:
     return _in(folder / CONSENTED)
 
 
+def has_consented(folder: Path, proposal: Proposal) -> bool:
+    """Whether there is consent to the proposal, be it superseded since."""
+    own = f"{proposal.digest}.json"
+    return any((folder / place / own).exists() for place in (CONSENTED, SUPERSEDED))
+
+
 def superseded(folder: Path) -> list[Proposal]:
     """The proposals that the site consented to before it did to a newer one."""
     return _in(folder / SUPERSEDED)

@@ -91,6 +91,37 @@ def federation_problems(folder: Path, running: bool) -> list[Problem]:
     return problems + _of_jobs(folder, proposal, members)
 
 
+def states_of_sites(folder: Path, running: bool) -> dict[str, dict[str, Any]]:
+    """How each site of the federation is, as its server noted it."""
+    members, found = read_members(folder), connections(folder) if running else {}
+    states = {}
+    for site in dict.fromkeys((*proposal_of_federation(folder).sites, *members.sites)):
+        own = found.get(site, Connection())
+        path = Path(f"the certificate of {site}")
+        newest = members.newest_certificate(site) if site in members.sites else None
+        states[site] = {
+            "state": _state(site, members, own, running),
+            "heard": own.heard,
+            "clock": own.clock,
+            "version": own.version,
+            "second": own.second,
+            "certificate_until": newest and valid_until(certificate_of(newest, path)),
+        }
+    return states
+
+
+def _state(site: str, members: Members, found: Connection, running: bool) -> str:
+    if site in members.removed:
+        return f"removed on {members.removed[site]}"
+    if site not in members.sites:
+        return "invited"
+    if found.is_alive:
+        return "connected"
+    if found.heard is None:
+        return "not connected yet" if running else "unknown: the server does not run"
+    return f"cut off since {moment(found.heard)}"
+
+
 def without_model(progress: dict[str, Any]) -> list[str]:
     """The sites of a job that have no model yet."""
     return [site for site in progress["sites"] if site not in progress["finished"]]

@@ -14,7 +14,7 @@ from typing import get_args
 
 from silodp.base.errors import SilodpError
 from silodp.base.version import own_version
-from silodp.sites.consents import consented, superseded
+from silodp.sites.consents import consented, has_consented, superseded
 from silodp.sites.job_at_site import JobAtSite, is_begun
 from silodp.sites.last_error import forget_error, from_the_machine, note_error
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
@@ -101,7 +101,18 @@ class SiteWorker:
         return job.finish(request.arrays)
 
     def _consented(self, request: Request) -> Proposal:
-        """The proposal, if this site has consented to exactly that one."""
+        """The proposal, if this site has consented to exactly that one.
+
+        It is parsed and compared when a job is joined; from then on, its text must be the same,
+        and the consent must still be there.
+        """
+        job = self._at_work
+        if (
+            job is not None
+            and (job.name, job.proposal.text) == (request.job, request.proposal)
+            and has_consented(self._folder, job.proposal)
+        ):
+            return job.proposal
         try:
             proposal = read_proposal(request.proposal)
         except SilodpError as error:

@@ -4,6 +4,8 @@ A site does not take them from its kit, which the coordinator made.
 """
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +18,9 @@ ORG = "silodp"
 CONTROLLER = "silodp.sites.flare.controller.SilodpController"
 EXECUTOR = "silodp.sites.flare.executor.SilodpExecutor"
 KIT_FILES = ("client.crt", "client.key", "fed_client.json", "rootCA.pem")
+
+_FLARE_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LONGEST_LOG = 10 << 20  # bytes
 
 # Whatever is not named here is denied, and so is every other role.
 _RIGHTS = ("submit_job", "manage_job", "download_job", "view")
@@ -31,6 +36,7 @@ def harden_site(kit: Path) -> None:
     _write(kit / "local" / "authorization.json", _authorization())
     _write(kit / "local" / "log_config.json", _logging())
     (kit / "transfer").mkdir(mode=0o700, exist_ok=True)
+    _tidy(kit)
 
 
 def harden_server(server: Path, store: Path, removed: Iterable[str] = ()) -> None:
@@ -42,6 +48,9 @@ def harden_server(server: Path, store: Path, removed: Iterable[str] = ()) -> Non
       removed: the sites that were removed for good, for FLARE's own list of them.
     """
     (server / "local").mkdir(mode=0o700, exist_ok=True)
+    _tidy(server)
+    # What is here are jobs that a server which was killed would list as running for ever.
+    shutil.rmtree(store, ignore_errors=True)
     _write(server / "local" / "resources.json", _server_resources(store))
     _write(server / "local" / "authorization.json", _authorization())
     _write(server / "local" / "log_config.json", _logging())
@@ -155,6 +164,23 @@ def _logging() -> dict[str, Any]:
         },
         "loggers": {"root": {"level": "WARNING", "handlers": ["consoleHandler"]}},
     }
+
+
+def _tidy(workspace: Path) -> None:
+    """Removes what earlier jobs of FLARE left in a workspace: silodp keeps nothing in there."""
+    for path in workspace.iterdir():
+        if path.is_dir() and _FLARE_JOB.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+    rotate(workspace / "audit.log")
+
+
+def rotate(log: Path) -> None:
+    """Puts a log that has grown long aside, and the one before that away."""
+    try:
+        if log.stat().st_size > _LONGEST_LOG:
+            os.replace(log, log.with_name(f"{log.name}.1"))
+    except FileNotFoundError:
+        return
 
 
 def _only(folder: Path, names: Iterable[str]) -> None:

@@ -7,7 +7,10 @@ how far the clocks are apart, which version is at the other end; else, why there
 
 import logging
 import os
+import signal
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from silodp.sites.connection import ASKED_AT, SECOND, TIME, VERSION, Connection
 from silodp.sites.flare.probe import why_unreachable
 
 AGAIN = 5.0  # seconds until a site that was not let in asks again
+_LEAVING = 2.0  # seconds for taking leave
 _AT_FIRST, _LATER = 120.0, 60.0  # after so many seconds, it asks as rarely as this
 _log = logging.getLogger("silodp.sites")
 
@@ -32,6 +36,7 @@ class Heartbeats:
         self._folder = folder
         self._now = Connection(pid=os.getpid(), since=time.time(), version=None)
         self._now.write(folder)
+        self._leave: Callable[[], Any] | None = None  # takes leave of the server
 
     def install(self) -> None:
         """Has FLARE's client tell each answer here, and ask again where it would give up."""
@@ -49,22 +54,33 @@ class Heartbeats:
             heard(topic == CellChannelTopic.HEART_BEAT, reply, before)
             return reply
 
-        def client_registration(communicator: Any, *args: Any, **kwargs: Any) -> Any:
+        def client_registration(communicator: Any, *args: Any) -> Any:
             began = time.monotonic()
             while True:
                 try:
-                    found = register(communicator, *args, **kwargs)
+                    found = register(communicator, *args)
                 except FLCommunicationError as error:
                     self._trouble(_words(error))
                     time.sleep(AGAIN if time.monotonic() - began < _AT_FIRST else _LATER)
                     continue
                 self._let_in()
+                self._leave = lambda: communicator.quit_remote(None, args[1], None, None, args[2])
                 return found
 
         cell_type: Any = CoreCell
         communicator_type: Any = Communicator
+        signal.signal(signal.SIGTERM, self._stop)
         cell_type.send_request = send_request
         communicator_type.client_registration = client_registration
+
+    def _stop(self, number: int, frame: Any) -> None:
+        """Takes leave of the server, which else would take the next start for a second machine."""
+        if self._leave is not None:
+            leaving = threading.Thread(target=self._leave, daemon=True)
+            leaving.start()
+            leaving.join(_LEAVING)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _heard(self, is_heartbeat: bool, reply: Any, before: float) -> None:
         headers = {} if reply is None else reply.headers

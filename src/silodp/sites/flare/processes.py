@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import psutil
 
@@ -21,7 +21,7 @@ from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.sites.connection import BEAT, SITE_UP, connection_at
-from silodp.sites.flare.hardening import ORG, harden_site
+from silodp.sites.flare.hardening import ORG, harden_site, rotate
 from silodp.sites.flare.kits import configure_server, configure_site
 from silodp.sites.membership.documents import certificate_of
 from silodp.sites.membership.members import read_members
@@ -45,18 +45,10 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
 
     It is looked for on this machine: its public name may be known to others only.
     """
-    members = read_members(folder)
-    host, port = members.bind
-    _not_running(folder / SERVER_PID, "The server")
-    check_server_certificate(folder)
-    # Written again: the folder may have moved, and its settings may have been changed.
-    configure_server(folder, members, admin_port=_free_port())
+    command = _server_command(folder)
+    host, port = read_members(folder).bind
     here = LOOPBACK if host == ANYWHERE else host
-    if accepts(here, port):
-        raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
-    module = "silodp.sites.flare.server_process"
-    server = folder / "server"
-    process = _launch(folder, server, module, "fed_server.json", _PATIENCE, SERVER_PID, SERVER_LOG)
+    process = _launch(folder, command, SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
     while not accepts(here, port):
         if process.poll() is not None:
@@ -68,6 +60,25 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
                 f"{folder / SERVER_LOG} says why."
             )
         time.sleep(0.1)
+
+
+def become_server(folder: Path) -> NoReturn:
+    """Becomes the server's process, for whoever looks after it: systemd, or a container."""
+    _become(folder, _server_command(folder), SERVER_PID)
+
+
+def _server_command(folder: Path) -> "Command":
+    """Makes ready to start the server; refuses where it could not."""
+    members = read_members(folder)
+    host, port = members.bind
+    _not_running(folder / SERVER_PID, "The server")
+    check_server_certificate(folder)
+    # Written again: the folder may have moved, and its settings may have been changed.
+    configure_server(folder, members, admin_port=_free_port())
+    if accepts(LOOPBACK if host == ANYWHERE else host, port):
+        raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
+    module = "silodp.sites.flare.server_process"
+    return Command(folder / "server", module, "fed_server.json", _PATIENCE)
 
 
 def check_server_certificate(folder: Path) -> None:
@@ -88,21 +99,11 @@ def check_server_certificate(folder: Path) -> None:
 
 
 def start_site(folder: Path, wait: float = 30.0) -> bool:
-    """Starts the site whose kit is in `folder`/kit; returns whether the coordinator let it in.
+    """Starts the site in `folder`; returns whether the coordinator let it in.
 
     It waits `wait` seconds for that; after them the process goes on trying.
     """
-    kit = folder / "kit"
-    _not_running(folder / SITE_PID, "The site")
-    own = read_membership(folder)
-    check_certificate_at(folder)
-    # Written again: whatever came into these folders since, these settings are the site's.
-    configure_site(kit, own)
-    harden_site(kit)
-    (folder / SITE_UP).unlink(missing_ok=True)
-    module = "silodp.sites.flare.site_process"
-    options = [f"uid={own.site}", f"heart_beat_interval={BEAT}"]
-    process = _launch(folder, kit, module, "fed_client.json", options, SITE_PID, SITE_LOG)
+    process = _launch(folder, _site_command(folder), SITE_PID, SITE_LOG)
     end = time.monotonic() + wait
     while not site_is_up(folder):
         if process.poll() is not None:
@@ -111,6 +112,25 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def become_site(folder: Path) -> NoReturn:
+    """Becomes the site's process, for whoever looks after it: systemd, or a container."""
+    _become(folder, _site_command(folder), SITE_PID)
+
+
+def _site_command(folder: Path) -> "Command":
+    """Makes ready to start the site; refuses where it could not be let in."""
+    kit = folder / "kit"
+    _not_running(folder / SITE_PID, "The site")
+    own = read_membership(folder)
+    check_certificate_at(folder)
+    # Written again: whatever came into these folders since, these settings are the site's.
+    configure_site(kit, own)
+    harden_site(kit)
+    (folder / SITE_UP).unlink(missing_ok=True)
+    options = (f"uid={own.site}", f"heart_beat_interval={BEAT}")
+    return Command(kit, "silodp.sites.flare.site_process", "fed_client.json", options)
 
 
 def site_is_up(folder: Path) -> bool:
@@ -141,23 +161,37 @@ def stop(pidfile: Path) -> bool:
     return bool(family)
 
 
-def _launch(
-    folder: Path,
-    workspace: Path,
-    module: str,
-    configuration: str,
-    options: Iterable[str],
-    pidfile: str,
-    log: str,
-) -> subprocess.Popen[bytes]:
-    workspace = workspace.resolve()
-    command = [sys.executable, "-u", "-m", module, "-m", str(workspace), "-s", configuration]
-    command += ["--set", "secure_train=true", *options, f"org={ORG}", "config_folder=config"]
+class Command(NamedTuple):
+    """How one of FLARE's processes is started.
+
+    Attributes:
+      workspace: FLARE's, in the folder of the federation or the site.
+      module: that runs.
+      configuration: the file in the workspace that it reads.
+      options: as FLARE takes them.
+    """
+
+    workspace: Path
+    module: str
+    configuration: str
+    options: Sequence[str]
+
+    @property
+    def words(self) -> list[str]:
+        """The command line."""
+        place = str(self.workspace.resolve())
+        command = [sys.executable, "-u", "-m", self.module, "-m", place, "-s", self.configuration]
+        options = ["secure_train=true", *self.options, f"org={ORG}", "config_folder=config"]
+        return [*command, "--set", *options]
+
+
+def _launch(folder: Path, command: Command, pidfile: str, log: str) -> subprocess.Popen[bytes]:
+    rotate(folder / log)
     descriptor = os.open(folder / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
-            command,
-            cwd=workspace,
+            command.words,
+            cwd=command.workspace.resolve(),
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -168,18 +202,33 @@ def _launch(
     finally:
         os.close(descriptor)
     _started.append(process)
-    note = {
-        "pid": process.pid,
-        "started": psutil.Process(process.pid).create_time(),
-        "workspace": str(workspace),
-    }
-    write_file(folder / pidfile, json.dumps(note))
+    _write_note(folder / pidfile, process.pid, command)
     return process
 
 
+def _become(folder: Path, command: Command, pidfile: str) -> NoReturn:
+    _write_note(folder / pidfile, os.getpid(), command)
+    os.umask(0o077)
+    os.chdir(command.workspace.resolve())
+    os.execve(sys.executable, command.words, _environment())
+
+
+def _write_note(pidfile: Path, pid: int, command: Command) -> None:
+    note = {
+        "pid": pid,
+        "started": psutil.Process(pid).create_time(),
+        "workspace": str(command.workspace.resolve()),
+    }
+    write_file(pidfile, json.dumps(note))
+
+
 def _environment() -> dict[str, str]:
-    """This process's environment, with JAX on the CPU unless it says otherwise."""
-    environment = {"JAX_PLATFORMS": "cpu"} | os.environ
+    """This process's environment, with JAX on the CPU unless it says otherwise.
+
+    Names are looked up as the rest of the machine does it (hosts file, split name services): gRPC's
+    own way knows name servers only, and without one cannot even listen at all addresses.
+    """
+    environment = {"JAX_PLATFORMS": "cpu", "GRPC_DNS_RESOLVER": "native"} | os.environ
     # Python would else look for modules in the working directory first.
     return environment | {"PYTHONSAFEPATH": "1"}
 
