@@ -15,6 +15,7 @@ class Constants(NamedTuple):
         noise alone would give it.
       within_floor: likewise of what is within classes, of half of that.
       alike: numbers of which the variance is found together, about.
+      parted: variance of class means along an axis, in variances of records, usually.
       least_count: records that a silo has of any class, at least.
       freedom: degrees of freedom of a class's scores (Student's t: the fewer, the more outliers).
       most_ratio: scores vary within classes by at most so many times what they should, if
@@ -43,6 +44,7 @@ class Constants(NamedTuple):
     gram_floor: float = 1.0
     within_floor: float = 0.6
     alike: float = 24.0
+    parted: float = 1.0
     least_count: float = 0.2
     freedom: float = 4.0
     most_ratio: float = 1.5

@@ -100,11 +100,12 @@ class _Directions(NamedTuple):
 def discriminants_of(silos: Sequence[Released]) -> Discriminants:
     """The discriminants from first messages, at the scale that all messages give them."""
     pooled = _pooled(silos)
-    smallest = float(np.trace(pooled.gram)) / pooled.records
+    # The constant's own entry is known; noise may hide the others.
+    length = float(silos[0].length)
+    smallest = max(float(np.trace(pooled.gram)), 1.0 / length**2) / pooled.records
     gram = spectrum_of(pooled.gram, pooled.gram_noise, smallest)
     directions = _directions(pooled, smallest)
     mixtures = mixtures_of(list(silos))
-    length = float(silos[0].length)
     weights = np.concatenate([directions.slopes, directions.constants[None] * length])
     scale, loss, without, covariance = _scaled(silos, directions, weights, mixtures)
     return Discriminants(
@@ -147,8 +148,8 @@ def _directions(pooled: _Pooled, smallest: float) -> _Directions:
     error = pooled.mean_variances + total.values[:, None] / pooled.counts
     error = error * (1.0 - frequencies)
     groups = groups_of(total, max(2, round(CONSTANTS.alike / (classes - 1))))
-    usual = max(float(total.values.mean()), total.noise)
-    share = _share(found, error, groups, usual)
+    wide = np.maximum(total.values, CONSTANTS.within_floor * total.edge)
+    share = _share(found, error, groups, wide)
     left = (share * error) @ frequencies
     expected = total.axes @ (share * found)
     within = (total.axes * (total.noisy - left)) @ total.axes.T
@@ -165,26 +166,38 @@ def _directions(pooled: _Pooled, smallest: float) -> _Directions:
     constants = -0.5 * np.diag(scores) - slopes.T @ middle
     if parted <= 0:
         return _Directions(slopes, constants, scores, 1.0, 0.0, 1.0)
-    varied = float((within.noisy[:, None] * turned**2).sum(axis=0) @ frequencies)
-    varied -= _by_chance(within, inverse, floor, expected**2 @ frequencies)
+    # M was drawn to the axes that are distinct, as noise has turned them, but to no others.
+    distinct = np.arange(len(within.noisy)) >= len(within.noisy) - within.distinct
+    seen = np.where(distinct, within.values, within.noisy)
+    varied = float(seen @ turned**2 @ frequencies)
+    varied -= _by_chance(within, inverse, floor, np.where(distinct, 0.0, expected**2 @ frequencies))
     inner = turned.T @ turned
     error = math.sqrt(2.0) * within.noise * math.sqrt(frequencies @ inner**2 @ frequencies)
-    least = float((within.values[:, None] * turned**2).sum(axis=0) @ frequencies)
+    least = float(within.values @ turned**2 @ frequencies)
     return _Directions(
         slopes, constants, scores, varied / parted, error / parted, min(1.0, least / parted)
     )
 
 
-def _share(found: Weights, error: Weights, groups: list[np.ndarray], usual: float) -> Weights:
-    """What of class means is no noise: likeliest in each group of axes, drawn to that of all."""
-    variances = np.zeros(len(found))
-    of_all = likeliest_variance(found**2, error, usual=usual)
+def _share(found: Weights, error: Weights, groups: list[np.ndarray], values: Vector) -> Weights:
+    """What of class means is no noise, if along an axis they differ in proportion to its width.
+
+    How much they do is likeliest in each group of axes, and drawn to that of all.
+    """
+    wide = np.repeat(np.sqrt(values)[:, None], found.shape[1], axis=1)
+    of_all = likeliest_variance(found**2, error, wide, usual=CONSTANTS.parted)
+    variances = np.zeros_like(found)
     more = round(CONSTANTS.alike / 2)
     for group in groups:
-        errors = np.append(error[group], np.full(more, error[group].mean()))
-        squares = np.append(found[group] ** 2, np.full(more, of_all + error[group].mean()))
-        variances[group] = likeliest_variance(squares, errors, usual=usual)
-    return variances[:, None] / (variances[:, None] + np.maximum(error, CONSTANTS.smallest**2))
+        errors, width = float(error[group].mean()), float(wide[group].mean())
+        squares = np.append(found[group] ** 2, np.full(more, of_all * width**2 + errors))
+        variances[group] = wide[group] ** 2 * likeliest_variance(
+            squares,
+            np.append(error[group], np.full(more, errors)),
+            np.append(wide[group], np.full(more, width)),
+            usual=CONSTANTS.parted,
+        )
+    return variances / (variances + np.maximum(error, CONSTANTS.smallest**2))
 
 
 def _by_chance(within: Spectrum, inverse: Vector, floor: float, squares: Vector) -> float:
