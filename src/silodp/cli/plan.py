@@ -50,6 +50,7 @@ def plan(
             {
                 "data": prepared.federations[0].name,
                 "method": spec.request.method,
+                "chosen": prepared.chosen,
                 "rounds": spec.rounds,
                 "silos": rows,
                 "warnings": prepared.warnings,
@@ -102,6 +103,8 @@ def print_plan(content: dict[str, Any]) -> None:
         f"{content['rounds']} rounds. PLD and RDP: epsilon under each accountant; RDP noise: what "
         "the paper's accountant would need."
     )
+    if content.get("chosen"):
+        console.print(f"Method: {safe(content['chosen'])}.")
     console.print(f"Shares of epsilon: {_shares(rows)}.")
     if content.get("lifetimes"):
         console.print(_lifetimes(list(content["lifetimes"].values())))
