@@ -228,9 +228,10 @@ def _more_chart(findings: Mapping[str, Any]) -> Html | None:
                 ],
             )
         )
+    who = "all silos" if len(silos) > 1 else "this silo alone"
     note = (
-        "Expected, if all silos did the same: from the numbers that this run has found, if silos "
-        "differ by as much as it has seen. A message more is like the last one."
+        f"Expected, if {who} had it, from the numbers that this run has found and if silos differ "
+        "by as much as it has seen. A message more is like the last one."
     )
     return interval_chart(
         "How sure predictions are, and what more would bring",

@@ -166,7 +166,7 @@ def _silos(
 def _with_more(
     own: Mapping[str, np.ndarray], plans: Sequence[SiloPlan]
 ) -> list[dict[str, tuple[float, float]]]:
-    """What more would cost and bring each silo if all had it: epsilon, and a part of the error."""
+    """What more would cost and bring if all silos had it: epsilon, and a part of the error."""
     plan = plans[0]
     if not all(plan.private for plan in plans) or not isinstance(plan.schedule, MessageSchedule):
         return [{} for _ in plans]
@@ -175,7 +175,10 @@ def _with_more(
     noise = np.where(np.isfinite(own["cross_noise"]), own["cross_noise"], 1e30)
     whole = np.array([plan.noise_multiplier for plan in plans])
     residual, spread = float(own["residual"]) ** 2, float(own["spread"]) ** 2
-    weights = own["mean_model"] ** 2 + own["mean_errors"] ** 2
+    # A silo by itself knows what all have said of the mean, and nothing of the others.
+    weights = own["mean_errors"] ** 2
+    if len(plans) > 1:
+        weights = weights + own["mean_model"] ** 2
     truth = Truth(own["values"], float(weights[:-1].mean()) or 1.0, spread, residual)
     counts = np.maximum(own["public_counts"], 1.0)
     now = expected_errors(truth, counts, noise).own
@@ -245,9 +248,9 @@ def _fallback(own: Mapping[str, np.ndarray]) -> str | None:
     """What the run as a whole has fallen back to."""
     if float(own["kept_of_own"].mean()) >= OWN:
         return None
-    mean, errors = own["mean_model"][:-1], own["mean_errors"][:-1]
-    # On features of usual size, since nothing else is known of them here.
-    explained = float((mean**2 + errors**2).sum()) * float(own["values"].mean())
+    # No vector is longer than 1, whatever noise makes of second moments.
+    square = min(float(own["values"].mean()), 1.0 / len(own["values"]))
+    explained = float((own["mean_model"][:-1] ** 2).sum()) * square
     return CONSTANT if explained < EXPLAINED * float(own["residual"]) ** 2 else POOLED
 
 

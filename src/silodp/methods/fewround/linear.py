@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy.special import erf
 
 from silodp.methods.fewround.constants import CONSTANTS
-from silodp.methods.fewround.findings import findings
+from silodp.methods.fewround.findings import findings, nothing_found
 from silodp.methods.fewround.grams import (
     PooledGram,
     entry_variance,
@@ -147,11 +147,11 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
 def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
     here, silos = released.records > 0, each_of(released)
     gram, prior = shared.gram, shared.prior
+    known = {"values": np.linalg.eigvalsh(gram.mean), "public_counts": released.records}
+    if not silos:
+        return known | nothing_found(len(here))
     sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
-    return findings(here, models, sums, prior, gram.mean) | {
-        "values": np.linalg.eigvalsh(gram.mean),
-        "public_counts": released.records,
-    }
+    return known | findings(here, models, sums, prior, gram.mean)
 
 
 def _slope(own: Released, shared: Shared) -> float:
