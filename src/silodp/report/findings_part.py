@@ -259,7 +259,7 @@ def _feature_table(findings: Mapping[str, Any]) -> Html:
             shown(one["feature"]),
             one["change"],
             Cell(_interval(one["mean"], INTERVAL * one["mean_error"]), one["mean"]),
-            Cell("", math.nan)
+            Cell("not public", math.nan)
             if per_own is None
             else Cell(amount(per_own * one["mean"]), per_own * one["mean"]),
         ]

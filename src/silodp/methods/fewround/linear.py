@@ -126,13 +126,23 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     For all of it see `findings`, and `results.few_messages` for what it is called there. Of two
     classes, models and their errors are of the mean label; `slopes` make log-odds of them.
     """
-    prior, silos = shared.prior, [Released(*one) for one in zip(*released, strict=True)]
-    models = np.stack([model_of(own, shared)[:, 0] for own in silos])
+    prior, gram = shared.prior, shared.gram
+    silos, here = [Released(*one) for one in zip(*released, strict=True)], released.records > 0
+    models = np.tile(prior.mean, (len(silos), 1))
+    found = {"values": np.linalg.eigvalsh(gram.mean), "public_counts": released.records}
+    if here.any():
+        present = each_of(released)
+        sums = sums_of(present, [_gram(own, gram) for own in present], shared)
+        models[here] = models_of(sums, prior)
+        found |= findings(here, models, sums, prior, gram.mean)
+    else:
+        found |= nothing_found(len(silos))
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
-        *((np.diag(one), float((one * shared.gram.mean).sum())) for one in covariances), strict=True
+        *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
     )
-    return {
+    pairs = zip(models, silos, strict=True)
+    return found | {
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.covariance).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
@@ -140,25 +150,16 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
         "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
-        "slopes": np.array([_slope(own, shared) for own in silos]),
-    } | _findings(released, models, shared)
+        "slopes": np.array([_slope(weights, own, shared) for weights, own in pairs]),
+    }
 
 
-def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
-    here, silos = released.records > 0, each_of(released)
-    gram, prior = shared.gram, shared.prior
-    known = {"values": np.linalg.eigvalsh(gram.mean), "public_counts": released.records}
-    if not silos:
-        return known | nothing_found(len(here))
-    sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
-    return known | findings(here, models, sums, prior, gram.mean)
-
-
-def _slope(own: Released, shared: Shared) -> float:
+def _slope(weights: Vector, own: Released, shared: Shared) -> float:
     """What makes weights of the mean label those that the silo uses; but for the constant's."""
-    weights = model_of(own, shared)[:-1, 0]
-    used = personal(own, shared)[:-1, 0]
-    return float(used @ weights) / max(float(weights @ weights), CONSTANTS.smallest)
+    if not own.two_classes:
+        return 1.0
+    used = as_log_odds(weights, own, shared)[:-1]
+    return float(used @ weights[:-1]) / max(float(weights[:-1] @ weights[:-1]), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
