@@ -140,12 +140,18 @@ def personal(own: Released, shared: Shared) -> Weights:
     weights = model_of(own, shared)
     if not own.two_classes:
         return weights
-    # Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
-    # The evidence framework applied to classification networks. Neural Computation, 1992).
-    kept = float(shared.odds.factor * shared.odds.kept)
-    unsure = kept**2 * float((own_covariance(own, shared) * shared.gram.mean).sum())
-    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
+    drawn = _drawn(float((own_covariance(own, shared) * shared.gram.mean).sum()), shared.odds)
     return log_odds(weights[:, 0], shared.odds, float(own.length), drawn)[:, None]
+
+
+def _drawn(variance: float, odds: Odds) -> float:
+    """What part of log-odds is kept where predictions of the mean label have that variance.
+
+    Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
+    The evidence framework applied to classification networks. Neural Computation, 1992).
+    """
+    unsure = float(odds.factor * odds.kept) ** 2 * variance
+    return 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
 
 
 def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
@@ -179,7 +185,10 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     deviations, predictions = zip(
         *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
     )
-    pairs = zip(models, silos, strict=True)
+    slopes = np.ones(len(silos))
+    if released.two_classes.any():
+        kept = float(shared.odds.factor * shared.odds.kept)
+        slopes = np.array([kept * _drawn(variance, shared.odds) for variance in predictions])
     return found | {
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.covariance).clip(min=0.0)),
@@ -188,16 +197,8 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
         "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
-        "slopes": np.array([_slope(weights, own, shared) for weights, own in pairs]),
+        "slopes": slopes,
     }
-
-
-def _slope(weights: Vector, own: Released, shared: Shared) -> float:
-    """What makes weights of the mean label those that the silo uses; but for the constant's."""
-    if not own.two_classes:
-        return 1.0
-    used = as_log_odds(weights, own, shared)[:-1]
-    return float(used @ weights[:-1]) / max(float(weights[:-1] @ weights[:-1]), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
