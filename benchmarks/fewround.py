@@ -76,8 +76,8 @@ def predictions(quick: bool) -> list[dict[str, Any]]:
     """
     work = workloads.school(quick)
     # Of the made-up silos: the deviation of labels, and what a common model loses.
-    guesses = {"made up": {"sigma": 0.34, "tau": 0.15}}
-    sources = {
+    guesses: dict[str, dict[str, Any]] = {"made up": {"sigma": 0.34, "tau": 0.15}}
+    sources: dict[str, dict[str, Any]] = {
         "School": {**work.source, "delta": work.delta},
         "made up": {
             "federation": made_up(*(QUICK_SIZES[0] if quick else (30, 8, 80))),
@@ -90,8 +90,8 @@ def predictions(quick: bool) -> list[dict[str, Any]]:
         best = silodp.run(epsilon=float("inf"), **common)
         for epsilon in EPSILONS[:1] if quick else (0.25, *EPSILONS):
             for messages in (1, 3):
-                asked = {**source, "epsilon": epsilon, "messages": messages}
-                advice = silodp.advise_messages(**asked, **guesses.get(name, {}))
+                asked = source | guesses.get(name, {})
+                advice = silodp.advise_messages(epsilon=epsilon, messages=messages, **asked)
                 low, high = advice.at(messages)
                 result = silodp.run(epsilon=epsilon, messages=messages, **common)
                 constant = result.metrics[0]["no_skill"]["mean"]
