@@ -183,6 +183,20 @@ def test_the_page_has_charts_tables_and_what_is_not_told(tmp_path):
     assert "hospital 2: what features do, beside the mean model" in page
 
 
+def test_a_site_has_a_page_on_its_own_model(tmp_path):
+    """Where nothing is known of other silos."""
+    learned = findings(["north", "south"])
+    found = learned["findings"]
+    for one in found["features"]:
+        one |= {"spread": None, "chance": None, "differs": None}
+    for name in ("silos", "effects", "effect_errors"):
+        found[name] = found[name][:1]
+    page = page_of(tmp_path, made_up("fewround", silos=["north"], learned=learned))
+    assert "north: what features do, beside the mean model" in page
+    assert "if this silo alone had it" in page
+    assert "between silos" not in page
+
+
 @pytest.mark.parametrize(
     "change",
     [

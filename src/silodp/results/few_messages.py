@@ -119,7 +119,7 @@ def said(
     found["summary"] = [
         *_about_fallback(run, silos),
         *_about_errors(silos, units),
-        *_about_features(features, len(silos)),
+        *_about_features(features),
         *_about_relations(own),
         *_about_more(silos, units),
     ]
@@ -218,20 +218,19 @@ def _features(own: Mapping[str, np.ndarray], units: Units) -> list[dict[str, Any
     rows = []
     for place, change in enumerate(units.changes):
         scale = units.effect * slope * change.size
-        row: dict[str, Any] = {
-            "feature": change.feature,
-            "change": change.words,
-            "per_own": change.per_own,
-            "mean": _digits(scale * own["mean_model"][place]),
-            "mean_error": _digits(abs(scale) * own["mean_errors"][place]),
-        }
-        if differs is not None:
-            row |= {
-                "spread": _digits(abs(scale) * own["differs"][place]),
-                "chance": _digits(own["chances"][place]),
-                "differs": bool(differs[place]),
+        known = differs is not None  # of one silo alone, nothing is
+        rows.append(
+            {
+                "feature": change.feature,
+                "change": change.words,
+                "per_own": change.per_own,
+                "mean": _digits(scale * own["mean_model"][place]),
+                "mean_error": _digits(abs(scale) * own["mean_errors"][place]),
+                "spread": _digits(abs(scale) * own["differs"][place]) if known else None,
+                "chance": _digits(own["chances"][place]) if known else None,
+                "differs": bool(differs[place]) if known else None,
             }
-        rows.append(row)
+        )
     return rows
 
 
@@ -312,8 +311,8 @@ def _plus_minus(error: float, units: Units) -> str:
     return f"± {amount(INTERVAL * error)}{units.prediction}"
 
 
-def _about_features(features: Sequence[Mapping[str, Any]], silos: int) -> list[str]:
-    if silos < 2 or "differs" not in (features[0] if features else {}):
+def _about_features(features: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not features or features[0]["differs"] is None:
         return []
     beyond = sorted((one for one in features if one["differs"]), key=lambda one: -one["spread"])
     if not beyond:
