@@ -378,16 +378,24 @@ def join(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="NAME.certificate, from the coordinator.")
     ],
+    yes: Yes = False,
 ) -> None:
     """Puts a certificate from the coordinator in its place; also where the server has moved.
 
-    Refuses one of another federation, another site, another key, or an older one.
+    Refuses one of another federation, another site, another key, or an older one. The first time,
+    asks whether the authority's fingerprint was compared.
     """
     from silodp.sites.flare.processes import SITE_PID, is_running
-    from silodp.sites.membership.site import take_certificate
+    from silodp.sites.membership.site import pinned_fingerprint, read_membership, take_certificate
 
-    until = take_certificate(folder, file)
     console, own = answers(soft_wrap=True), safe(str(folder))
+    if read_membership(folder).issued == 0:
+        console.print(f"Fingerprint of the authority: {pinned_fingerprint(folder)}")
+        question = "Is it the one that the coordinator read to you, on a number that you knew?"
+        if not yes and not typer.confirm(question, default=False):
+            console.print("Nothing was changed.")
+            return
+    until = take_certificate(folder, file)
     console.print(f"The certificate is valid until {until:%Y-%m-%d}.")
     if is_running(folder / SITE_PID):
         console.print(f"It is used from the next start on: silodp site stop {own}, then start.")

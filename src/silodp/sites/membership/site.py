@@ -90,6 +90,12 @@ def authority_fingerprint(invited: Invitation) -> str:
     return key_fingerprint(_root_key(invited.root, Path("the invitation")))
 
 
+def pinned_fingerprint(folder: Path) -> str:
+    """The fingerprint of the authority that the site in this folder has pinned."""
+    path = folder / STARTUP / ROOT_FILE
+    return key_fingerprint(_root_key(path.read_text(encoding="utf-8"), path))
+
+
 def join_with(invited: Invitation, folder: Path) -> None:
     """Writes a new member's key, and whom it trusts, into the folder of a site."""
     startup = folder / STARTUP
