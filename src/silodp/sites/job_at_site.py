@@ -51,6 +51,7 @@ from silodp.sites.last_error import from_the_machine
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply
 from silodp.sites.refusals import (
+    CANNOT,
     CHANGED,
     CLOSED,
     LEDGER,
@@ -277,6 +278,9 @@ class JobAtSite:
         except RunClosedError as error:
             _log.warning("%s", error)
             raise Refusal(CLOSED) from None
+        except SilodpError as error:  # the ledger cannot be written, or not be read
+            _log.error("%s", error)
+            raise Refusal(CANNOT, str(error)) from None
 
     def _trainer(self) -> OneSilo | MessagesOfOneSilo:
         """The site's part of the training, built once; statistics, if agreed on, are paid first."""
