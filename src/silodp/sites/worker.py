@@ -62,7 +62,7 @@ class SiteWorker:
                 return reply
             except Refusal as refusal:
                 _log.warning("refused: %s", refusal)
-                note_error(self._folder, request.job, refusal.own)
+                note_error(self._folder, _text(request, "job"), refusal.own)
                 return Reply("refused", str(refusal))
             except Exception as error:
                 # The next request goes by what is on the disk, whatever got there.
@@ -70,13 +70,13 @@ class SiteWorker:
                 machine = from_the_machine(error)
                 if machine is not None:
                     _log.error("cannot answer: %s", machine)
-                    note_error(self._folder, request.job, machine)
+                    note_error(self._folder, _text(request, "job"), machine)
                     return Reply("refused", CANNOT)
                 # The place of the error without its message, which may hold a record's values.
                 where = "".join(traceback.format_tb(error.__traceback__))
                 _log.error("%s at\n%s", type(error).__name__, where)
                 words = f"an internal error ({type(error).__name__}): site.log says where"
-                note_error(self._folder, request.job, words)
+                note_error(self._folder, _text(request, "job"), words)
                 return Reply("refused", INTERNAL)
 
     def answer_here(self, request: Request) -> Reply:
@@ -105,14 +105,14 @@ class SiteWorker:
         return reply
 
     def _note(self, request: Request, outcome: Outcome, reason: str = "") -> None:
-        job = self._at_work
+        job, number = self._at_work, request.round
         own = job is not None and job.name == request.job
         self._trail.note(
             coordinator=self._coordinator,
             federation=job.proposal.name if job is not None and own else "",
-            job=request.job[:80],
-            kind=request.kind,
-            number=request.round,
+            job=_text(request, "job"),
+            kind=_text(request, "kind"),
+            number=number if type(number) is int and abs(number) < 2**53 else -1,
             outcome=outcome,
             reason=reason,
             ledger=(self._shown.token(request.job) or "") if own else "",
@@ -176,3 +176,9 @@ class SiteWorker:
         if self._config.site not in proposal.sites:
             raise Refusal("this site is not in the proposal")
         return proposal
+
+
+def _text(request: object, field: str) -> str:
+    """A field of a request that may be anything, for the site's own files."""
+    value = getattr(request, field, "")
+    return value[:80] if isinstance(value, str) else ""
