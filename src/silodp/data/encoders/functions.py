@@ -51,7 +51,7 @@ def encoder(
     """
     if takes not in get_args(Takes):
         raise SilodpError(f"takes is {takes!r}: choose {one_of(str(takes), get_args(Takes))}.")
-    name = name or getattr(function, "__name__", type(function).__name__)
+    name = name or str(getattr(function, "__name__", type(function).__name__))
     example = "a text" if takes == "text" else np.full((size, size, 3), 128, np.uint8)
     made = np.asarray(function(example))
     if made.ndim != 1 or made.dtype.kind not in "fiu" or not 0 < len(made) <= MOST_FEATURES:

@@ -9,7 +9,6 @@ import hashlib
 from functools import cache
 
 import numpy as np
-from scipy import fft
 
 from silodp.base.errors import SilodpError
 from silodp.data.encoders.encoder import EncoderInfo, PublicEncoder
@@ -50,8 +49,8 @@ def _scattered(image: np.ndarray) -> np.ndarray:
     x = np.pad(colours, [(0, 0), *[(_MARGIN, _MARGIN)] * 2], "symmetric")
     waves = _wavelets(x.shape[-1])
     # [colours, scales, directions, ...], and of the finer scale again [.., directions, ...].
-    first = np.abs(fft.ifft2(fft.fft2(x)[:, None, None] * waves))
-    second = np.abs(fft.ifft2(fft.fft2(first[:, 0])[:, :, None] * waves[1]))
+    first = np.abs(np.fft.ifft2(np.fft.fft2(x)[:, None, None] * waves))
+    second = np.abs(np.fft.ifft2(np.fft.fft2(first[:, 0])[:, :, None] * waves[1]))
     once, twice = (_at_places(u) / usual for u, usual in zip((first, second), _USUAL, strict=True))
     within_once = once[:, 0][:, :, None] + _FLOOR[0]
     parts = (
@@ -80,7 +79,7 @@ def _wavelets(side: int) -> np.ndarray:
             wave = _wave(side, deviation, angle, frequency)
             bump = _wave(side, deviation, angle, 0.0)
             made.append(wave - wave.sum() / bump.sum() * bump)  # of mean zero
-    filters = fft.fft2(np.array(made)).real.astype(np.float32)
+    filters = np.fft.fft2(np.array(made)).real.astype(np.float32)
     return filters.reshape(SCALES, DIRECTIONS, side, side)
 
 

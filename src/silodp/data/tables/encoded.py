@@ -28,14 +28,12 @@ class ImagePath(str):
 
     folder: str
 
-    def __new__(cls, path: str, folder: Path) -> "ImagePath":
+    @classmethod
+    def within(cls, path: str, folder: Path) -> "ImagePath":
         """The path, from this folder on."""
-        made = super().__new__(cls, path)
+        made = cls(path)
         made.folder = str(folder)
         return made
-
-    def __getnewargs__(self):
-        return str(self), Path(self.folder)
 
 
 def column_encoders(schema: Schema, options: DataOptions) -> dict[str, EncoderInfo]:
@@ -58,7 +56,7 @@ def image_paths_in(frame: pd.DataFrame, columns: Iterable[str], folder: Path) ->
     for column in columns:
         if column in frame:
             values = [
-                value if is_missing(value) else ImagePath(str(value), folder)
+                value if is_missing(value) else ImagePath.within(str(value), folder)
                 for value in values_of(frame, column)
             ]
             frame[column] = pd.Series(values, index=frame.index, dtype=object)
