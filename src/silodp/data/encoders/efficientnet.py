@@ -41,7 +41,7 @@ def efficientnet_lite0(size: int) -> PublicEncoder:
         )
     onnx = need_onnx(NAME)
     weights = weights_of(packaged_file(NAME, PACKAGE, FILE, SHA256, INSTALL))
-    session = session_of(_graph(onnx, weights))
+    session = session_of(graph(onnx, weights))
     info = EncoderInfo(
         name=NAME,
         takes="image",
@@ -54,9 +54,9 @@ def efficientnet_lite0(size: int) -> PublicEncoder:
     return PublicEncoder(info, lambda image: session.run(None, {"image": image[None]})[0][0])
 
 
-def _graph(onnx: Any, weights: dict[str, np.ndarray]) -> bytes:
-    """From bytes [1, height, width, 3] to features [1, 1280]."""
-    graph = Graph(onnx)
+def graph(onnx: Any, weights: dict[str, np.ndarray], batch: int | str = 1) -> bytes:
+    """The network, from bytes [batch, height, width, 3] to features [batch, 1280]."""
+    net = Graph(onnx)
 
     def layer(x: str, conv: str, norm: str, step: int = 1, clipped: bool = True) -> str:
         # The norm's numbers are constants, and so part of the weights.
@@ -64,23 +64,23 @@ def _graph(onnx: Any, weights: dict[str, np.ndarray]) -> bytes:
         scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + _EPSILON)
         shift = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
         groups = len(kernel) if kernel.shape[1] == 1 else 1  # one input each: depthwise
-        x = graph.add(
+        x = net.add(
             "Conv",
             x,
-            graph.constant(kernel * scale[:, None, None, None]),
-            graph.constant(shift),
+            net.constant(kernel * scale[:, None, None, None]),
+            net.constant(shift),
             strides=[step, step],
             group=groups,
             auto_pad="SAME_UPPER",
         )
         if not clipped:
             return x
-        return graph.add("Clip", x, graph.constant(0.0), graph.constant(6.0))
+        return net.add("Clip", x, net.constant(0.0), net.constant(6.0))
 
-    x = graph.add("Cast", "image", to=onnx.TensorProto.FLOAT)
-    x = graph.add("Sub", x, graph.constant(127.0))
-    x = graph.add("Div", x, graph.constant(128.0))
-    x = graph.add("Transpose", x, perm=[0, 3, 1, 2])
+    x = net.add("Cast", "image", to=onnx.TensorProto.FLOAT)
+    x = net.add("Sub", x, net.constant(127.0))
+    x = net.add("Div", x, net.constant(128.0))
+    x = net.add("Transpose", x, perm=[0, 3, 1, 2])
     x = layer(x, "_conv_stem", "_bn0", 2)
     for number, step in enumerate(_STEPS):
         block, before = f"_blocks.{number}", x
@@ -90,10 +90,10 @@ def _graph(onnx: Any, weights: dict[str, np.ndarray]) -> bytes:
         x = layer(x, f"{block}._project_conv", f"{block}._bn2", clipped=False)
         taken, made = _channels(weights, block)
         if step == 1 and taken == made:
-            x = graph.add("Add", x, before)
+            x = net.add("Add", x, before)
     x = layer(x, "_conv_head", "_bn1")
-    x = graph.add("Flatten", graph.add("GlobalAveragePool", x), axis=1)
-    return graph.content("image", np.uint8, [1, "height", "width", 3], x)
+    x = net.add("Flatten", net.add("GlobalAveragePool", x), axis=1)
+    return net.content("image", np.uint8, [batch, "height", "width", 3], x)
 
 
 def _channels(weights: dict[str, np.ndarray], block: str) -> tuple[int, int]:
