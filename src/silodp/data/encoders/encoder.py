@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from silodp.base.errors import SilodpError
+from silodp.data.images.images import MAX_SIZE
 from silodp.data.scaling import LARGEST, records_to_unit_norm
 
 Takes = Literal["image", "text"]
@@ -67,7 +68,7 @@ def info_of_plain(where: str, plain: Any) -> EncoderInfo:
         and all(type(value) is kinds.get(name, str) for name, value in plain.items())
         and plain["takes"] in get_args(Takes)
         and 0 < plain["width"] <= MOST_FEATURES
-        and 0 <= plain["size"] < 1 << 16
+        and 0 <= plain["size"] <= MAX_SIZE
     )
     if not sound:
         raise SilodpError(f"{where}: it does not say which encoder: get the file again.")

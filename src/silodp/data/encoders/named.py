@@ -14,6 +14,7 @@ from silodp.data.encoders.encoder import (
     make_ready,
     ready_encoder,
 )
+from silodp.data.images.images import checked_size
 
 NONE = "none"
 IMAGE = "image"
@@ -80,6 +81,8 @@ def encoder_info(
       takes: refuses an encoder of something else.
       no_cache: nothing of what it makes is kept.
     """
+    if size is not None:
+        checked_size(size)
     if isinstance(wanted, PublicEncoder):
         found = wanted
     elif isinstance(wanted, str | Path):

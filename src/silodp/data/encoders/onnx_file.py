@@ -32,11 +32,12 @@ from silodp.data.encoders.encoder import (
 from silodp.data.encoders.runtime import need_onnx, session_of
 from silodp.data.encoders.wordpiece import WordPieces
 from silodp.data.formats.bounded import read_bounded
+from silodp.data.images.images import MAX_SIZE
 
 _MOST_BYTES = (1 << 31) - 1  # of the format itself
 _MOST_PIECES = 256
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-_DEFAULT_SIZE, _MOST_SIZE = 224, 1024
+_DEFAULT_SIZE = 224
 # Beyond rounding: of features of unit norm.
 _ROUNDING = 1e-3
 
@@ -234,9 +235,9 @@ def _size(path: Path, taken: _Input, size: int | None) -> int:
             "image_size out."
         )
     found = taken.size or size or _DEFAULT_SIZE
-    if not 1 <= found <= _MOST_SIZE:
+    if not 1 <= found <= MAX_SIZE:
         raise SilodpError(
-            f"{path}: it takes {found} pixels to a side, but images have at most {_MOST_SIZE}: "
+            f"{path}: it takes {found} pixels to a side, but images have at most {MAX_SIZE}: "
             "give another network."
         )
     return found
