@@ -188,3 +188,70 @@ def test_too_many_features(tmp_path):
     path = tmp_path / "net.onnx"
     onnx_network(path, width=70_000)
     refused("70000 features", path)
+
+
+# --- texts
+
+
+def write_model(path, nodes, inputs, constants=()):
+    import onnx
+
+    helper = onnx.helper
+    made = helper.make_model(
+        helper.make_graph(
+            nodes(helper.make_node),
+            "texts",
+            [helper.make_tensor_value_info(*each) for each in inputs],
+            [helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, None)],
+            [onnx.numpy_helper.from_array(array, name) for name, array in constants],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    path.write_bytes(made.SerializeToString())
+
+
+def test_a_network_that_takes_texts_as_they_are(tmp_path):
+    def nodes(node):
+        counted = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0}
+        pool = {"ngram_counts": [0], "ngram_indexes": [0, 1], "pool_strings": ["good", "bad"]}
+        return [node("TfIdfVectorizer", ["text"], ["features"], **counted, **pool)]
+
+    path = tmp_path / "words.onnx"
+    write_model(path, nodes, [("text", 8, [1])])
+    assert encoder_info(path).takes == "text"
+    assert encoded(path, ["good", "bad", "other"]).tolist() == [[1, 0], [0, 1], [0, 0]]
+
+
+def test_a_network_that_takes_word_pieces(tmp_path):
+    """Of an output for each piece, the mean; masks are ones, kinds zeros."""
+    vectors = np.eye(5, 4, dtype=np.float32)
+
+    def nodes(node):
+        return [
+            node("Gather", ["vectors", "input_ids"], ["each"]),
+            node("Cast", ["attention_mask"], ["mask"], to=1),
+            node("Unsqueeze", ["mask", "last"], ["column"]),
+            node("Mul", ["each", "column"], ["features"]),
+        ]
+
+    path = tmp_path / "bert.onnx"
+    shape = [1, "pieces"]
+    write_model(
+        path,
+        nodes,
+        [("attention_mask", 7, shape), ("input_ids", 7, shape), ("token_type_ids", 7, shape)],
+        [("vectors", vectors), ("last", np.array([2], np.int64))],
+    )
+    with pytest.raises(SilodpError, match="name their list"):
+        encoder_info(path)
+    path.with_suffix(".toml").write_text('pieces = "vocab.txt"\n')
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\ngood")
+    # [CLS] [UNK] [SEP], whose vectors are the third, second and fourth axis.
+    np.testing.assert_allclose(encoded(path, ["x"])[0], [0, 3**-0.5, 3**-0.5, 3**-0.5], rtol=1e-6)
+    (tmp_path / "vocab.txt").write_text("no marks")
+    with pytest.raises(SilodpError, match="no list of word pieces"):
+        encoder_info(path)
+    path.with_suffix(".toml").write_text('pieces = "../vocab.txt"\n')
+    with pytest.raises(SilodpError, match="a file beside"):
+        encoder_info(path)
