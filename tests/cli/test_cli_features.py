@@ -126,7 +126,7 @@ def test_without_the_file(home, cli, monkeypatch):
 def test_what_predict_takes(home, cli, tmp_path):
     for more, words in (
         ((), "one of both"),
-        (("--text", "a"), "no single text"),
+        (("--text", "a"), "no text"),
         ((tmp_path,), "holds no images"),
         ((tmp_path / "no.png",), "does not exist"),
     ):
@@ -158,7 +158,7 @@ def own(version="1"):
     return silodp.encoder(letters, takes="text", name="letters", version=version)
 
 
-def test_texts_by_a_function(tmp_path, monkeypatch):
+def test_texts_by_a_function(tmp_path, monkeypatch, cli):
     result = silodp.fit(
         reviews(),
         silo="shop",
@@ -170,6 +170,9 @@ def test_texts_by_a_function(tmp_path, monkeypatch):
         out=tmp_path / "run",
     )
     assert result.predict(reviews()).isin(["no", "yes"]).all()
+    done = cli("predict", tmp_path / "run", "--silo", "a", "--text", "seen and read")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("1,")
     from silodp.data.encoders import encoder as encoders
 
     monkeypatch.setattr(encoders, "_ready", {})

@@ -128,15 +128,16 @@ def form_of(schema: Path | None, sheet: str | None) -> "FileForm":
 
 
 def _one_text(model: "PersonalModel", text: str) -> "pd.DataFrame":
-    """One text, as a table."""
+    """One text, as a table; of other columns nothing is known."""
     import pandas as pd
 
-    if model.only_encoded != "text":
+    columns = model.text_features
+    if len(columns) != 1:
         raise SilodpError(
-            f"--text: the model of silo {model.about.silo!r} takes no single text: give a table "
-            "with its columns."
+            f"--text: the model of silo {model.about.silo!r} takes "
+            f"{'several texts' if columns else 'no text'}: give a table with its columns."
         )
-    return pd.DataFrame({model.columns[0]: [text]})
+    return pd.DataFrame({column: [text if column in columns else None] for column in model.columns})
 
 
 def _images(model: "PersonalModel", place: Path) -> "pd.DataFrame":

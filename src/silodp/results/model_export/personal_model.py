@@ -149,6 +149,11 @@ class PersonalModel:
         return self._columns_of("image")
 
     @property
+    def text_features(self) -> tuple[str, ...]:
+        """The columns that hold texts of which an encoder makes features."""
+        return self._columns_of("text")
+
+    @property
     def only_encoded(self) -> Takes | None:
         """What a record is, if it is one image or one text and nothing else."""
         columns = self.about.preparation.encoder.columns
