@@ -76,6 +76,7 @@ _FIELDS: dict[str, Any] = {
     "person": ({"silos": WHOLE, "epsilon": _EPSILON, "delta": AMOUNT},),
     "tuning": ({},),
     "learned": ({},),
+    "encoders": [{"name": TEXT, "takes": TEXT, "sha256": TEXT, "width": WHOLE}],
     "metrics": [_METRIC],
     "problem": (
         {"task": TEXT, "target": TEXT, "unit": (NUMBER,), "classes": [TEXT], "columns": [TEXT]},

@@ -77,6 +77,8 @@ class Result:
         of format 1.
       problem: {"task", "target", "unit", "classes", "columns"}: what was learned from what, where
         known; `unit` is how much of the target's own unit a metric's 1 is.
+      encoders: [{"name", "takes", "sha256", "licence", "trained_on", "width", "size"}]: what made
+        features of images or texts; taken to be public.
       seconds: how long each part took, by name.
       versions: versions of the software.
       tuning: if hyperparameters were tuned: the grid, each silo's choice, and the cost.
@@ -113,6 +115,7 @@ class Result:
     cards: list[dict[str, Any]] | None = None
     metrics: list[dict[str, Any]] = field(default_factory=list)
     problem: dict[str, Any] | None = None
+    encoders: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def mean(self) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
-from silodp.base.progress import Reporter
+from silodp.base.progress import Reporter, heard_by
 from silodp.base.text import few_of
 from silodp.config.choices import AUTO_METHOD, Accountant
 from silodp.config.data_options import DataOptions
@@ -272,12 +272,20 @@ def load(
     if data is None or isinstance(data, DataSource):
         wanted = data_options(request)
         with reported(problems) as own:
-            source = data or datasets.resolve(request.data, wanted, own)
-            return Loaded(
-                [source.load(seed, wanted) for seed in seeds], source.defaults, source.said
-            )
+            with heard_by(reporter):
+                source = data or datasets.resolve(request.data, wanted, own)
+                federations = [source.load(seed, wanted) for seed in seeds]
+            return Loaded(federations, _fitting(source.defaults, federations[0]), source.said)
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))
+
+
+def _fitting(defaults: Defaults, federation: Federation) -> Defaults:
+    """The defaults, for features in the place of images too."""
+    if not federation.encoders:
+        return defaults
+    task = get_task(federation.task)
+    return replace(defaults, model=task.model, lr=task.lr)
 
 
 def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Loaded:
