@@ -156,7 +156,7 @@ def test_missing_data_and_unsuited_methods_are_said_and_do_not_stop_the_rest(tmp
     waiting = case('title="T"\nwhat="w"\nmetric="mse"\nwaits_for="it has no features"', "waiting")
     counts = TINY.replace('metric = "mse"', 'metric = "c_index"')
     own = [case(ABSENT, "school"), waiting, case(counts, "odd")]
-    missing = run_suite(tmp_path, own, ["fewround"], (1.0,), 1)
+    missing = run_suite(tmp_path, own, ["local"], (1.0,), 1)
     assert set(missing) == {"school", "waiting"}
     assert "silodp data get school" in missing["school"]
     lines = write_report(tmp_path, tmp_path / "suite.md", own, missing)
@@ -183,7 +183,7 @@ def test_a_difference_counts_if_it_is_beyond_chance():
         "bad": [[2.5, 2.6, 2.4]] * 3 + [[1.0, 1.1, 0.9]],
     }
     lines = {one.row: one for one in lines_of([*simple, *(cell(*own) for own in rows.items())])}
-    assert [lines[row].verdict for row in rows] == ["better", "level", "level"]
+    assert [lines[row].verdict for row in rows] == ["better", "level", "worse"]
     assert lines["good"].against == "best of local"
     assert lines["good"].excess == pytest.approx(-0.25)
     assert lines["good"].harmed == 0
