@@ -16,6 +16,7 @@ silo's own: single features are less like Gaussians than sums of them, so that c
 too badly, and silos lost more by it than they gained.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,15 @@ from scipy.special import softmax
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.methods.fewround.grams import pooled_gram
 from silodp.methods.fewround.hierarchy import likeliest_variance
-from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
+from silodp.methods.fewround.released import (
+    Message,
+    Released,
+    Scalar,
+    Square,
+    Weights,
+    each_of,
+    with_gradient,
+)
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
 
@@ -142,6 +151,12 @@ def model_of(own: Released, shared: Shared) -> Weights:
 personal = model_of
 
 
+def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
+    """A silo's later message: the gradient at its own model."""
+    model = model_of(own, shared)
+    return with_gradient(own, int(shared.round), model, float(shared.scale), queries)
+
+
 def estimated(released: Released, shared: Shared) -> Shared:
     """What is shared after a round, from all that silos have released."""
     silos = each_of(released)
@@ -250,6 +265,17 @@ def _corrected(silos: Sequence[Released], shared: Shared) -> Shared:
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """Each silo's class frequencies, and the common model before them."""
-    own = [own_frequencies(Released(*one), shared) for one in zip(*released, strict=True)]
-    return {"frequencies": np.array(own), "mean_model": shared.discriminants}
+    """Each silo's class frequencies with their errors, and the common model before them."""
+    silos = [Released(*one) for one in zip(*released, strict=True)]
+    differing = float(shared.differing)
+    errors = []
+    for own in silos:
+        noise = float(own.noise[2] / own.records) if own.records > 0 else math.inf
+        # A silo of which nothing is known differs from all by what silos differ by.
+        errors.append(math.sqrt(differing / (1.0 + differing / noise**2) if noise > 0 else 0.0))
+    return {
+        "frequencies": np.array([own_frequencies(own, shared) for own in silos]),
+        "frequency_errors": np.array(errors),
+        "mean_frequencies": shared.frequencies,
+        "mean_model": shared.discriminants,
+    }
