@@ -120,8 +120,13 @@ def test_groups_have_centres_of_their_own():
 # --- training
 
 
+def test_simple_choices_come_first_and_once():
+    simple = [CONSTANT, "best of local", "best of fedavg"]
+    assert rows_of(["ebmtl"], ["local", "mrmtl"]) == [*simple, "ebmtl", "best of mrmtl"]
+
+
 def test_what_is_finished_is_kept_and_not_trained_again(tmp_path, monkeypatch, small_grids):
-    rows = rows_of(["local"], ["local"])
+    rows = [CONSTANT, "local", "best of local"]
     assert run_suite(tmp_path, [case()], rows, (1.0, math.inf), 2) == {}
     found = {(one.row, one.epsilon): one for one in cells_in(tmp_path)}
     assert set(found) == {(row, eps) for row in rows for eps in (1.0, math.inf)}

@@ -11,15 +11,13 @@ from silodp.base.files import check_writable
 from silodp.base.progress import Reporter
 from silodp.methods import get_method
 from silodp.suite.cases import Case, load
-from silodp.suite.cells import BEST, CONSTANT, is_finished, write_cell
+from silodp.suite.cells import BEST, SIMPLE, is_finished, write_cell
 from silodp.suite.training import method_of, request_of, train_row
 
 EPSILONS = (0.5, 1.0, 4.0, 10.0, float("inf"))
 SEEDS = 5
 # What a pull request can wait for.
 PART_EPSILONS, PART_SEEDS, PART_METHODS = (1.0,), 2, ("ebmtl", "fewround")
-# What every federation is compared with: these at their best settings, and no skill.
-SIMPLE = ("local", "fedavg")
 DEFAULT_METHODS = (
     *("ebmtl", "ebmtl 50 full batches", "fewround", "local", "fedavg"),
     *("finetune", "mrmtl", "meanpull", "ditto"),
@@ -36,9 +34,12 @@ class Task:
     seeds: int
 
 
-def rows_of(methods: Sequence[str], best: Sequence[str] = SIMPLE) -> list[str]:
-    """The rows of the table: no skill first, since it shows at once whether data are there."""
-    return [CONSTANT, *methods, *(f"{BEST}{method}" for method in best)]
+def rows_of(methods: Sequence[str], best: Sequence[str] = ()) -> list[str]:
+    """The rows of the table: the simple choices, methods at their defaults, others at their best.
+
+    The constant comes first: it shows at once whether data are there.
+    """
+    return list(dict.fromkeys([*SIMPLE, *methods, *(f"{BEST}{method}" for method in best)]))
 
 
 def lacking(
