@@ -13,7 +13,15 @@ class Constants(NamedTuple):
       gram_steps: times that the pooled Gram matrix and what silos differ by are worked out.
       gram_floor: eigenvalues of the pooled Gram matrix are at least so many times the largest that
         noise alone would give it.
-      class_floor: likewise where classes are told apart.
+      within_floor: likewise of what is within classes, of half of that.
+      alike: numbers of which the variance is found together, about.
+      parted: variance of class means along an axis, in variances of records, usually.
+      least_count: records that a silo has of any class, at least.
+      freedom: degrees of freedom of a class's scores (Student's t: the fewer, the more outliers).
+      most_ratio: scores vary within classes by at most so many times what they should, if
+      otherwise: they do otherwise with this chance, for each ratio looked at.
+      ratio_error: error of that ratio, at least.
+      slope_error: how far expected derivatives of the loss are off, as a share of that at 0.
       errors_beyond_noise: an entry differs between silos if it does by so many standard errors.
       spread_steps: times that the mean and the spread of models are worked out in turn; but
       close: fewer times, if the spread changes by no more than this part.
@@ -39,7 +47,15 @@ class Constants(NamedTuple):
     parts: Shares = Shares(0.55, 0.35, 0.1)
     gram_steps: int = 2
     gram_floor: float = 1.0
-    class_floor: float = 0.25
+    within_floor: float = 0.6
+    alike: float = 24.0
+    parted: float = 1.0
+    least_count: float = 0.2
+    freedom: float = 4.0
+    most_ratio: float = 1.5
+    otherwise: float = 1e-4
+    ratio_error: float = 0.05
+    slope_error: float = 0.05
     errors_beyond_noise: float = 2.0
     spread_steps: int = 6
     close: float = 1e-3
