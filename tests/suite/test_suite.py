@@ -137,8 +137,12 @@ def test_what_is_finished_is_kept_and_not_trained_again(tmp_path, monkeypatch, s
     assert [one.options["lr"] for one in found["best of local", 1.0].settings] == [0.1, 0.3]
     means = np.mean(found[CONSTANT, 1.0].settings[0].by_silo, axis=0)
     assert found[CONSTANT, 1.0].settings[0].values == pytest.approx(means)
-    monkeypatch.setattr(running, "train_row", None)  # nothing is left to do
+    trained = []
+    monkeypatch.setattr(running, "train_row", lambda own, row, *_: trained.append(row) or [])
     assert run_suite(tmp_path, [case()], rows, (1.0, math.inf), 2) == {}
+    assert not trained
+    run_suite(tmp_path, [case()], ["local"], (1.0,), 2, overwrite=True)
+    assert trained == ["local"]
 
 
 def test_only_what_changed_is_lacking(tmp_path):

@@ -60,6 +60,10 @@ def suite(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Train nothing: write what is finished.")
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Train again what is asked for."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Trains every method at its defaults on every federation, and writes table, page and picture.
@@ -98,7 +102,8 @@ def suite(
         with SweepProgress(notes()) as progress:
             progress.begin("suite")
             missing = run_suite(
-                out, cases, rows_of(tried, _listed(best)), budgets, count, jobs, progress
+                *(out, cases, rows_of(tried, _listed(best)), budgets, count, jobs, progress),
+                overwrite=overwrite,
             )
     lines = write_report(out, page, cases, missing)
     if as_json:

@@ -1,5 +1,6 @@
 """Runs what the suite lacks: a row of a federation at a time, in this process or in several."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from silodp.base.files import check_writable
 from silodp.base.progress import Reporter
 from silodp.methods import get_method
 from silodp.suite.cases import Case, load
-from silodp.suite.cells import BEST, SIMPLE, is_finished, write_cell
+from silodp.suite.cells import BEST, SIMPLE, is_finished, place_of, write_cell
 from silodp.suite.training import method_of, request_of, train_row
 
 EPSILONS = (0.5, 1.0, 4.0, 10.0, float("inf"))
@@ -68,12 +69,17 @@ def run_suite(
     seeds: int,
     jobs: int = 1,
     reporter: Reporter | None = None,
+    *,
+    overwrite: bool = False,
 ) -> dict[str, str]:
-    """Trains what is lacking, and keeps every row as it is finished.
+    """Trains what is lacking (all of it, with `overwrite`), and keeps every row once finished.
 
     Returns what to do about each federation that could not be run, by name.
     """
     check_writable(out)
+    if overwrite:
+        for case, row, epsilon in itertools.product(cases, rows, epsilons):
+            place_of(out, case.name, row, epsilon).unlink(missing_ok=True)
     reporter = reporter or Reporter()
     missing = {case.name: case.waits_for for case in cases if case.waits_for}
     wanted = sum(not case.waits_for for case in cases) * len(rows)
