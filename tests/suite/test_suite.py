@@ -282,6 +282,10 @@ def test_the_command_writes_what_is_finished(cli, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert {line["row"] for line in json.loads(done.stdout)} == set(rows)
     assert own.title in page.read_text()
+    written = page.read_text()
+    page.write_text("older words")
+    cli("bench", "suite", "--out", tmp_path / "none", "--only", own.name, "--as-is", "--page", page)
+    assert page.read_text() == written  # from the table alone
     with (page.parent / "results" / "suite.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(rows)
     assert (page.parent / "results" / "suite.png").stat().st_size > 1000
