@@ -30,9 +30,14 @@ class Constants(NamedTuple):
       least_variance: of weights beforehand, at least so many times the variance of their error.
       usual_square: mean of the squared label beforehand, and
       square_spread: its deviation (labels are from -1 to 1).
+      usual_mean: likewise of the mean label of two classes, whose mean is 0.
       class_scale: residuals of classes, no longer than 1.42, are cut off at.
       gram_noise: noise of second moments, in units of what one record adds to a direction, from
         which on they get a smaller part of the first message.
+      least_kept: part of discriminants that is kept at least, and
+      most_kept: at most.
+      usual_slope: how well the slope of the loss along models is known beforehand, as a part of
+        that at the share of all.
       clip: residuals are cut off at so many of their deviations.
       most_explained: share of the variance of labels that models explain at most, of numbers and
         of two classes.
@@ -59,8 +64,12 @@ class Constants(NamedTuple):
     least_variance: float = 1e-3
     usual_square: float = 0.17
     square_spread: float = 0.15
+    usual_mean: float = 0.5
     class_scale: float = 1.0
     gram_noise: float = 10.0
+    least_kept: float = 0.01
+    most_kept: float = 1.5
+    usual_slope: float = 0.5
     clip: float = 1.35
     most_explained: tuple[float, float] = (0.99, 0.8)
     least_residual: float = 0.05
@@ -75,3 +84,11 @@ MESSAGE_SHARES = {
     5: (0.35, 0.1, 0.15, 0.2, 0.2),
 }
 """What each message takes of the budget, by how many there are."""
+
+CLASS_SHARES = {
+    1: (1.0,),
+    2: (0.85, 0.15),
+    3: (0.7, 0.1, 0.2),
+    5: (0.6, 0.1, 0.1, 0.1, 0.1),
+}
+"""Likewise of several classes: later messages are of all silos together, with little noise."""

@@ -22,7 +22,7 @@ Mixtures = Float[np.ndarray, "classes places"]
 
 PLACES = np.append(0.0, np.geomspace(0.003, 1.0, 24))
 _WIDTHS = np.append(0.001, 0.15 * PLACES[1:])
-_STEPS = 60
+_STEPS = 25  # more would make of the distribution a few points, surer than the counts are
 # Silos that the distribution of all classes together counts for, beside those of one class.
 _OF_ALL = 5.0
 
@@ -50,7 +50,7 @@ def frequencies_of(own: Released, mixtures: Mixtures) -> Frequencies:
 
 
 def _by_place(own: Released) -> tuple[Mixtures, Mixtures]:
-    """Logarithms of how likely a silo's counts are at each place, and frequencies expected there."""
+    """How likely a silo's counts are at each place (logarithms), and what is then expected."""
     count = float(own.records)
     found = own.labels / count
     inside = np.clip(found, 0.0, 1.0)
