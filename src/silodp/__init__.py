@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silodp.advice.advise import Advice, advise
+    from silodp.advice.messages import MessageAdvice, advise_messages
     from silodp.auditing.audit import Audit, audit
     from silodp.base.errors import SilodpError
     from silodp.config.options import RunRequest
@@ -43,6 +44,7 @@ __all__ = [
     "Advice",
     "Audit",
     "Federation",
+    "MessageAdvice",
     "Method",
     "MethodEntry",
     "Model",
@@ -59,6 +61,7 @@ __all__ = [
     "SilodpError",
     "Start",
     "advise",
+    "advise_messages",
     "audit",
     "custom_model",
     "difference",
@@ -85,7 +88,9 @@ __all__ = [
 # that only carries messages hold it in memory.
 _PLACES = {
     "Advice": "silodp.advice.advise",
+    "MessageAdvice": "silodp.advice.messages",
     "advise": "silodp.advice.advise",
+    "advise_messages": "silodp.advice.messages",
     "Audit": "silodp.auditing.audit",
     "audit": "silodp.auditing.audit",
     "custom_model": "silodp.models.model",

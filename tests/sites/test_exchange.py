@@ -407,16 +407,16 @@ def not_taken_but_kept(users, sentence, *files):
     return words
 
 
-def test_numbers_that_do_not_fit_are_dropped_as_over_a_network(answered, tmp_path):
+@pytest.mark.parametrize("numbers", [np.full(3, np.inf, np.float32), np.zeros((2, 2), np.int32)])
+def test_numbers_that_do_not_fit_are_not_taken(answered, tmp_path, sentence, numbers):
+    """Taken, they would stand in the way of the site's right answer, and of a quorum."""
     users = answered.copied(tmp_path / "users")
-    users.answer(question(users, "east"))
-    ok = Reply("ok", about={"round": 0}, arrays=[np.full(3, np.inf, np.float32)])
-    hostile = as_site(
-        users, "north", tmp_path / "changed", messages=[packed_reply(Reply("ok")), packed_reply(ok)]
-    )
-    said = users.merge(hostile, reply_of(users, "south"), reply_of(users, "east"))
-    assert "message of round 1 dropped" in said
-    assert "Merged" in said
+    reply = Reply("ok", about={"round": 0}, arrays=[numbers])
+    messages = [packed_reply(Reply("ok")), packed_reply(reply)]
+    hostile = as_site(users, "north", tmp_path / "changed", messages=messages)
+    assert "cannot be merged" in not_taken(users, sentence, hostile, reply_of(users, "south"))
+    said = users.merge(reply_of(users, "north"), reply_of(users, "south"), "--now")
+    assert "Merged: round 1 of 2" in said
 
 
 # --- who joins

@@ -18,9 +18,11 @@ from site_requests import AGREED, asked, first_request, kinds, same
 
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger
+from silodp.sites import worker
 from silodp.sites.consents import consent
 from silodp.sites.job_at_site import STATE
 from silodp.sites.job_ledger import STATE_FILE
+from silodp.sites.proposal import read_proposal as read
 from silodp.sites.protocol import Request
 from silodp.sites.refusals import SPENT
 from silodp.sites.site_files import read_site
@@ -247,3 +249,36 @@ def test_finishing_without_a_round_is_refused(tmp_path, site):
 def test_requests_of_a_stranger_kind(tmp_path, site):
     reply = asked(site, Request("join", AGREED.job(), AGREED.text))[0]
     assert reply.status == "ok"
+
+
+def test_an_agreement_is_read_once_and_consent_is_looked_for_in_every_round(
+    tmp_path, site, monkeypatch
+):
+    request = first_request(tmp_path, kind="join")
+    reads = []
+    monkeypatch.setattr(worker, "read_proposal", lambda text: reads.append(1) or read(text))
+    with closing(SiteWorker(site)) as own:
+        assert own.answer(request).status == "ok"
+        assert own.answer(replace(request, kind="train")).status == "ok"
+        assert len(reads) == 1
+        other = replace(request, kind="train", round=1, proposal=hostile({"clip": 9.0}).text)
+        assert own.answer(other).status == "refused"
+        assert own.answer(request).status == "ok"
+        (consent_file,) = (site / "consented").iterdir()
+        consent_file.rename(site / "elsewhere")
+        reply = own.answer(replace(request, kind="train", round=1))
+        assert (reply.status, "did not consent" in reply.reason) == ("refused", True)
+    assert kinds(site) == ["opened", "policy", "reserve", "charge"]
+
+
+def test_a_superseded_proposal_has_only_the_jobs_that_were_begun(tmp_path, site):
+    """A coordinator cannot go back to what was agreed on before, whoever it is."""
+    request = first_request(tmp_path)
+    assert asked(site, request)[0].status == "ok"
+    consent(site, replace(AGREED, seed=5), supersede=True)
+    (goes_on,) = asked(site, replace(request, round=1))
+    assert goes_on.status == "ok"
+    (downgraded,) = asked(site, replace(request, kind="join", job=AGREED.job(2)))
+    assert downgraded.status == "refused"
+    assert "consented to a newer proposal since" in downgraded.reason
+    assert kinds(site) == ["opened", "policy", "reserve", "charge", "charge"]

@@ -22,23 +22,25 @@ from silodp.privacy.session import RunSession
 
 
 class Question(NamedTuple):
-    """One of the two questions.
+    """One of the questions.
 
     Attributes:
       shares: of moments, how they are divided; None: a gradient is asked for,
       model: at this model,
-      scale: with residuals cut off here.
+      scale: with residuals cut off here; None: it is that of log-odds.
     """
 
     shares: Shares | None
     model: np.ndarray | None = None
-    scale: float = 1.0
+    scale: float | None = 1.0
 
     def ask(self, queries: MessageQueries) -> np.ndarray:
         """The numbers that are released."""
         if self.shares is not None:
             return numbers_of(queries.moments(self.shares))
         assert self.model is not None
+        if self.scale is None:
+            return queries.odds_gradient(self.model)[0].ravel()
         return queries.gradient(self.model, self.scale)[0].ravel()
 
     def slightly_changed(self) -> "Question":
@@ -46,7 +48,8 @@ class Question(NamedTuple):
         if self.shares is not None:
             gram, cross, labels = self.shares
             return self._replace(shares=Shares(gram, 0.99 * cross, labels))
-        return self._replace(scale=1.01 * self.scale)
+        assert self.model is not None
+        return self._replace(model=1.01 * self.model)
 
     def _parts(self, size: int, outputs: int) -> list[tuple[int, float]]:
         """How many numbers each part has, and its share of what is paid."""
@@ -75,8 +78,8 @@ class Question(NamedTuple):
             assert self.model is not None
             residuals = _residuals(units, self.model, self.scale, vectors.classes > 0)
             return units.sum(units.x, residuals).ravel()
-        ones = np.ones((len(units.y), 1))
-        labels = units.sum(units.y, ones if vectors.classes else units.y)
+        ones, of_classes = np.ones((len(units.y), 1)), vectors.classes or vectors.two_classes
+        labels = units.sum(units.y, ones if of_classes else units.y)
         return numbers_of(
             Moments(
                 units.sum(units.x, units.x), units.sum(units.x, units.y), labels[:, 0], np.zeros(3)
@@ -123,8 +126,11 @@ def _within_one(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def _residuals(units: Units, model: np.ndarray, scale: float, classes: bool) -> np.ndarray:
+def _residuals(units: Units, model: np.ndarray, scale: float | None, classes: bool) -> np.ndarray:
     outputs = units.x @ model
+    if scale is None:
+        sign = np.sign(units.y)
+        return sign * np.exp(-np.maximum(sign * outputs, 0.0))
     if not classes:
         return np.clip((units.y - outputs) / scale, -1.0, 1.0)
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))

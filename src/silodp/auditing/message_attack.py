@@ -250,7 +250,8 @@ class _Run:
                 messages.append(message)
                 expected = self._expected(heard.question, number, place)
                 of_round.append(expected.read(heard.answer))
-            server = method.merge(server, stacked(messages), self._weights)
+            weights: Any = self._weights
+            server = method.merge(server, stacked(messages), weights)
             readings.append(of_round)
         return readings
 
@@ -309,7 +310,12 @@ class _Heard:
             self.question, self.answer = Question(None, model, float(scale)), found[0].ravel()
             return found
 
-        return queries._replace(moments=moments, gradient=gradient)
+        def odds_gradient(model: np.ndarray):
+            found = queries.odds_gradient(model)
+            self.question, self.answer = Question(None, model, None), found[0].ravel()
+            return found
+
+        return queries._replace(moments=moments, gradient=gradient, odds_gradient=odds_gradient)
 
 
 def _wrong_model(canary: Units, classes: bool) -> np.ndarray:

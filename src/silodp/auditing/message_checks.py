@@ -50,7 +50,7 @@ def message_checks(
     plan, vectors = plans[place], unit_vectors_of(federation)
     found = [replace(check_messages_claim(plan), kind="claim")]
     stage("checking the noise")
-    for question in ("moments", "gradient"):
+    for question in asked_questions(vectors):
         for check in check_message_noise(job, federation, vectors, plans, place, seeds, question):
             kind = check.kind or "noise"
             found.append(replace(check, name=f"{question}: {check.name}", kind=kind))
@@ -58,6 +58,12 @@ def message_checks(
     sums = check_message_sums(job, federation, vectors, place, plan, seeds)
     found += [replace(check, kind="sums") for check in sums]
     return judged(found)
+
+
+def asked_questions(vectors: UnitVectors) -> tuple[str, ...]:
+    """The questions that there are for such records."""
+    of_two = ("gradient of log-odds",) if vectors.two_classes else ()
+    return "moments", "gradient", *of_two
 
 
 def check_messages_claim(plan: SiloPlan) -> Check:
@@ -93,8 +99,9 @@ def check_message_noise(
     """The noise of every round, if all of them ask this question; of other silos likewise."""
     size, outputs = shape_of(federation, vectors)
     question = Question(_DIVIDED[0])
-    if asked == "gradient":
-        question = Question(None, np.full((size, outputs), 0.1), 0.5)
+    if asked != "moments":
+        scale = None if asked == "gradient of log-odds" else 0.5
+        question = Question(None, np.full((size, outputs), 0.1), scale)
     # At least one more silo, so that what silos must not share is seen: made up, if there is none.
     silos = [(federation.silos[place].train, plans[place])]
     silos += [
@@ -171,7 +178,10 @@ def check_message_sums(
     worlds = [base, *(joined(base, unit) for unit in extremes)]
     worlds += [joined(joined(base, extremes[a]), extremes[b]) for a, b in pairs]
     questions = [Question(shares) for shares in _DIVIDED]
-    questions += [Question(None, *one) for one in _models(extremes, vectors, size, outputs)]
+    models = _models(extremes, vectors, size, outputs)
+    questions += [Question(None, *one) for one in models]
+    if vectors.two_classes:
+        questions += [Question(None, model, None) for model, _ in models]
     noise = plan.message_noise(0)
     most = together = 0.0
     slack = 0.0

@@ -59,7 +59,11 @@ MODEL_NAMES = (
     *("linear", "svm", "logistic", "softmax", "poisson", "ordered", "hazards"),
     *("convnet", "convnet5"),
 )
-DATA_SETS = ("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "synthetic")
+DATA_SETS = (
+    *("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "heart", "tcga_brca"),
+    *("diabetes130", "parkinsons", "pg15", "beijing_air", "wisdm", "landmine", "cifar10_clip"),
+    "synthetic",
+)
 METHOD_NAMES = (
     *(
         "ebmtl",

@@ -46,7 +46,7 @@ class DataRequest:
     data_dir: Path | None = option(None, "Folder with data files, looked into first.", group="Data")
     silos: int | None = option(
         None,
-        "How many silos to make (synthetic, mnist, digits, cifar10).",
+        "How many silos to make (synthetic, mnist, digits, cifar10, cifar10_clip).",
         group="Data",
         least=1,
         tags={"records"},
@@ -66,7 +66,7 @@ class DataRequest:
     )
     classes_per_silo: int | None = option(
         None,
-        "Classes that a silo has images of (cifar10).",
+        "Classes that a silo has images of (cifar10, cifar10_clip).",
         group="Data",
         least=1,
         tags={"records"},

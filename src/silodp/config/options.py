@@ -172,7 +172,7 @@ class RunRequest(DataRequest):
         "Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several "
         "classes 1).",
         group="Method",
-        tags={"agreed", "agreed_if_given", "of_method", "tuned"},
+        tags={"agreed", "agreed_if_given", "of_method", "tuned", "advised"},
         least=1,
         most=5,
     )

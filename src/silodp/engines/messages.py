@@ -153,7 +153,10 @@ def host_message_like(job: Job, method: Method, state: Any, broadcast: Any) -> A
     square, weights = np.zeros((size, size)), np.zeros((size, outputs))
     moments = Moments(square, weights, np.zeros(outputs), np.zeros(3))
     vectors = UnitVectors(1.0, 0.0, 1.0, outputs if outputs > 1 else 0)
-    queries = MessageQueries(vectors, 1, 1.0, lambda _: moments, lambda *_: (weights, 1.0))
+    gradient = (weights, 1.0)
+    queries = MessageQueries(
+        vectors, 1, 1.0, lambda _: moments, lambda *_: gradient, lambda _: gradient
+    )
     return method.local(state, broadcast, queries)[1]
 
 

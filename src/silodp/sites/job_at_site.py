@@ -46,6 +46,7 @@ from silodp.sites.job_ledger import (
     run_in_ledger,
 )
 from silodp.sites.job_lock import only_one
+from silodp.sites.last_error import from_the_machine
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply
 from silodp.sites.refusals import (
@@ -66,6 +67,11 @@ from silodp.sites.state_file import load_state, save_state
 
 STATE, RESULTS = "state", "results"  # folders of the site's folder
 _log = logging.getLogger("silodp.site")
+
+
+def is_begun(folder: Path, name: str) -> bool:
+    """Whether the site in this folder has begun this job."""
+    return (folder / STATE / name / STATE_FILE).exists()
 
 
 class JobAtSite:
@@ -134,13 +140,14 @@ class JobAtSite:
         except SilodpError:
             # About the table as a whole, the policy, or a number that is public: no record makes
             # the difference. In the site's own words it belongs neither in a reply nor in a log.
-            _log.warning("records or policy do not allow this: `silodp site consent` says why")
-            raise Refusal("the site's records or policy do not allow this") from None
+            why = "records or policy do not allow this: `silodp site consent` says why"
+            _log.warning(why)
+            raise Refusal("the site's records or policy do not allow this", why) from None
         try:
             self._ledgers = ledgers_at_site(self._config, prepared)
         except SilodpError as error:
             _log.warning("%s", error)
-            raise Refusal("the site cannot prove what this would cost") from None
+            raise Refusal("the site cannot prove what this would cost", str(error)) from None
         spec = prepared.specs[0]
         if spec.method.in_messages and not self._config.tell_noise:
             raise Refusal("the site keeps the scale of its noise to itself, which messages tell")
@@ -201,8 +208,10 @@ class JobAtSite:
                 _log.warning("%s", error)
                 if self._known() is None:  # it may begin later, when the ledger allows it
                     (self._folder / STATE_FILE).unlink(missing_ok=True)
+                if from_the_machine(error) is not None:
+                    raise
                 spent = isinstance(error, BudgetSpentError)
-                raise Refusal(SPENT if spent else LEDGER) from None
+                raise Refusal(SPENT if spent else LEDGER, str(error)) from None
             self._claim_noise()
             return session
         if self._ledgers is not None:
@@ -219,7 +228,9 @@ class JobAtSite:
             raise Refusal(CLOSED) from None
         except SilodpError as error:  # such as where the ledger is an older one than the state
             _log.warning("%s", error)
-            raise Refusal(LOST) from None
+            if from_the_machine(error) is not None:
+                raise
+            raise Refusal(LOST, str(error)) from None
         if about["finished"]:
             session.close(FINISHED)
         return session

@@ -14,11 +14,12 @@ from typing import get_args
 
 from silodp.base.errors import SilodpError
 from silodp.base.version import own_version
-from silodp.sites.consents import consented
-from silodp.sites.job_at_site import JobAtSite
+from silodp.sites.consents import consented, has_consented, superseded
+from silodp.sites.job_at_site import JobAtSite, is_begun
+from silodp.sites.last_error import forget_error, from_the_machine, note_error
 from silodp.sites.proposal import Proposal, first_difference, is_job_of, read_proposal
 from silodp.sites.protocol import Kind, Reply, Request
-from silodp.sites.refusals import Refusal
+from silodp.sites.refusals import CANNOT, Refusal
 from silodp.sites.site_files import read_site
 
 _log = logging.getLogger("silodp.site")
@@ -39,16 +40,26 @@ class SiteWorker:
         """Replies in any case; what went wrong inside stays inside."""
         with self._one_at_a_time:
             try:
-                return self._answer(request)
+                reply = self._answer(request)
+                forget_error(self._folder)
+                return reply
             except Refusal as refusal:
                 _log.warning("refused: %s", refusal)
+                note_error(self._folder, request.job, refusal.own)
                 return Reply("refused", str(refusal))
             except Exception as error:
+                # The next request goes by what is on the disk, whatever got there.
+                self.close()
+                machine = from_the_machine(error)
+                if machine is not None:
+                    _log.error("cannot answer: %s", machine)
+                    note_error(self._folder, request.job, machine)
+                    return Reply("refused", CANNOT)
                 # The place of the error without its message, which may hold a record's values.
                 where = "".join(traceback.format_tb(error.__traceback__))
                 _log.error("%s at\n%s", type(error).__name__, where)
-                # The next request goes by what is on the disk, whatever got there.
-                self.close()
+                words = f"an internal error ({type(error).__name__}): site.log says where"
+                note_error(self._folder, request.job, words)
                 return Reply("refused", INTERNAL)
 
     def answer_here(self, request: Request) -> Reply:
@@ -90,12 +101,27 @@ class SiteWorker:
         return job.finish(request.arrays)
 
     def _consented(self, request: Request) -> Proposal:
-        """The proposal, if this site has consented to exactly that one."""
+        """The proposal, if this site has consented to exactly that one.
+
+        It is parsed and compared when a job is joined; from then on, its text must be the same,
+        and the consent must still be there.
+        """
+        job = self._at_work
+        if (
+            job is not None
+            and (job.name, job.proposal.text) == (request.job, request.proposal)
+            and has_consented(self._folder, job.proposal)
+        ):
+            return job.proposal
         try:
             proposal = read_proposal(request.proposal)
         except SilodpError as error:
             raise Refusal(str(error)) from None
         agreed = consented(self._folder)
+        begun = is_job_of(request.job, proposal) and is_begun(self._folder, request.job)
+        if proposal.digest in {one.digest for one in superseded(self._folder)} and not begun:
+            raise Refusal("this site has consented to a newer proposal since")
+        agreed += superseded(self._folder)
         if proposal.digest not in {one.digest for one in agreed}:
             # Proposals of other federations are not for this coordinator to know.
             own = [one for one in agreed if one.name == proposal.name]

@@ -24,7 +24,6 @@ from silodp.methods.fewround.released import (
     merged_into,
     no_message,
     nothing_released,
-    with_gradient,
     with_moments,
 )
 from silodp.privacy.mechanisms.message_queries import MessageSchedule
@@ -50,8 +49,7 @@ def fewround(rounds: int) -> Method:
             return with_moments(own, kind(shared).parts(own, queries), queries)
         if own.records == 0:
             return own, no_message(own)
-        model = kind(shared).model_of(own, shared)
-        return with_gradient(own, number, model, float(shared.scale), queries)
+        return kind(shared).message(own, shared, queries)
 
     def merge(server: Server, messages: Message, weights: Any) -> Server:
         number = int(server.shared.round)

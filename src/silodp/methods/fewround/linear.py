@@ -3,7 +3,8 @@
 Message 1: every silo's moments. The server pools the second moments; those of a silo are shrunk
 towards them (`grams`). Messages 2, 3...: the gradient at the silo's own model of the moment, from
 which follow its cross moments once more, with less noise, because residuals are smaller than
-labels. After each message the models are estimated anew from all that was released (`hierarchy`).
+labels. Of two classes the last gradient is that of log-odds (`odds`). After each message the
+models are estimated anew from all that was released (`hierarchy`).
 A silo works out its own model from its own messages and the broadcast, as the server does for all.
 """
 
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from scipy.special import erf
 
 from silodp.methods.fewround.constants import CONSTANTS
+from silodp.methods.fewround.findings import findings
 from silodp.methods.fewround.grams import (
     PooledGram,
     entry_variance,
@@ -32,7 +34,25 @@ from silodp.methods.fewround.hierarchy import (
     models_of,
     with_uncertainty,
 )
-from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
+from silodp.methods.fewround.odds import (
+    Odds,
+    as_cross,
+    calibrated,
+    log_odds,
+    mean_model,
+    no_odds,
+    odds_of,
+)
+from silodp.methods.fewround.released import (
+    Message,
+    Released,
+    Scalar,
+    Square,
+    Weights,
+    each_of,
+    with_gradient,
+    with_odds_gradient,
+)
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
 
@@ -51,9 +71,6 @@ _MORE_SCATTER = _CUT_OFF / _KEPT**2 - 1.0
 # Times that covariances and what they blur are worked out in turn.
 _BLURS = 2
 
-# No share of a class is taken to be nearer to 0 or 1.
-_ONE_SIDED = 0.998
-
 
 class Shared(NamedTuple):
     """What the server sends: all that a silo needs to work out its own model.
@@ -63,19 +80,21 @@ class Shared(NamedTuple):
       gram: pooled second moments.
       prior: what silos have in common.
       scale: what residuals are cut off at.
+      odds: of two classes, how models become log-odds.
     """
 
     round: Scalar
     gram: PooledGram
     prior: Prior
     scale: Scalar
+    odds: Odds
 
 
 def nothing_shared(size: int, outputs: int) -> Shared:
     """Before the first message."""
     zeros, vector, one = np.zeros((size, size)), np.zeros(size), np.ones(())
     prior = Prior(vector, zeros, np.zeros(()), one, np.zeros(()), zeros)
-    return Shared(np.zeros(()), PooledGram(zeros, zeros, zeros), prior, one)
+    return Shared(np.zeros(()), PooledGram(zeros, zeros, zeros), prior, one, no_odds())
 
 
 def parts(own: Released, queries: MessageQueries) -> Shares:
@@ -98,14 +117,36 @@ def sums_of(silos: Sequence[Released], grams: Sequence[Axes], shared: Shared) ->
     """What all messages of these silos say together, as `hierarchy` takes it."""
     crosses, noises = [], []
     for own, (own_values, own_axes) in zip(silos, grams, strict=True):
-        precisions = np.append(own.precisions * _KEPT**2, _first_precision(own, shared))
-        own_gram = (own_axes * own_values) @ own_axes.T
-        later = own.gradients[:, :, 0] / _KEPT + own.at[:, :, 0] @ own_gram
-        said = np.concatenate([later, own.cross[:, 0][None]])
-        crosses.append(precisions @ said / precisions.sum())
-        noises.append(1.0 / precisions.sum())
+        said = _said(own, (own_axes * own_values) @ own_axes.T, shared)
+        crosses.append(said.precisions @ said.cross / said.precisions.sum())
+        noises.append(1.0 / said.precisions.sum())
     values, axes = (np.stack(part) for part in zip(*grams, strict=True))
     return Sums(values, axes, np.array(crosses), np.array(noises))
+
+
+class _Said(NamedTuple):
+    """What a silo's messages say of its cross moments, the first one's last.
+
+    Attributes:
+      precisions: of each.
+      at: the model that each was asked at; of the first, 0.
+      cross: by each.
+    """
+
+    precisions: Float[np.ndarray, " messages"]
+    at: Float[np.ndarray, "messages size"]
+    cross: Float[np.ndarray, "messages size"]
+
+
+def _said(own: Released, own_gram: Square, shared: Shared) -> _Said:
+    precisions = np.append(own.precisions * _KEPT**2, _first_precision(own, shared))
+    at = np.concatenate([own.at[:, :, 0], np.zeros((1, len(own_gram)))])
+    later = own.gradients[:, :, 0] / _KEPT + own.at[:, :, 0] @ own_gram
+    if shared.odds.curvature > 0 and own.precisions[-1] > 0:
+        at[-2] = mean_model(own, shared.odds)
+        later[-1], variance = as_cross(own, own_gram, shared.odds)
+        precisions[-2] = 1.0 / max(variance, CONSTANTS.smallest)
+    return _Said(precisions, at, np.concatenate([later, _cross(own)[None]]))
 
 
 def _first_precision(own: Released, shared: Shared) -> float:
@@ -119,6 +160,16 @@ def _first_precision(own: Released, shared: Shared) -> float:
     unknown = between * variance / np.maximum(between + variance, CONSTANTS.smallest)
     blur = float(own.records) ** 2 * float((unknown @ mean**2).mean())
     return 1.0 / max(float(own.noise[1] ** 2) + blur, CONSTANTS.smallest)
+
+
+def _cross(own: Released) -> Vector:
+    """A silo's cross moments; of two classes, the constant's with the sum of labels."""
+    cross = own.cross[:, 0]
+    if not own.two_classes or own.noise[1] == 0:
+        return cross
+    precisions = np.array([own.noise[1], own.noise[2] / own.length]) ** -2.0
+    said = np.array([cross[-1], own.labels[0] / own.length])
+    return np.append(cross[:-1], precisions @ said / precisions.sum())
 
 
 def _sums_of_one(own: Released, shared: Shared) -> Sums:
@@ -152,8 +203,8 @@ def _gap(own: Released, sums: Sums, shared: Shared) -> Vector:
 
     What its second moments are off, times this, is what its cross moments are off.
     """
-    precisions = np.append(own.precisions * _KEPT**2, _first_precision(own, shared))
-    at = precisions[:-1] @ own.at[:, :, 0] / precisions.sum()
+    said = _said(own, np.zeros_like(shared.gram.mean), shared)
+    at = said.precisions @ said.at / said.precisions.sum()
     return models_of(sums, shared.prior)[0] - at
 
 
@@ -198,25 +249,65 @@ def prediction_errors(
 def personal(own: Released, shared: Shared) -> Weights:
     """Weights of the model that a silo uses; of two classes, those of the log-odds."""
     weights = model_of(own, shared)
-    if own.two_classes:
-        return as_log_odds(weights[:, 0], own, shared)[:, None]
-    return weights
+    if not own.two_classes:
+        return weights
+    # Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
+    # The evidence framework applied to classification networks. Neural Computation, 1992).
+    kept = float(shared.odds.factor * shared.odds.kept)
+    unsure = kept**2 * float((own_covariance(own, shared) * shared.gram.mean).sum())
+    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
+    return log_odds(weights[:, 0], shared.odds, float(own.length), drawn)[:, None]
+
+
+def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
+    """A silo's later message, the gradient at its own model. Of two classes the last is of odds."""
+    number = int(shared.round)
+    model = model_of(own, shared)
+    if own.two_classes and number == len(own.precisions):
+        at = log_odds(model[:, 0], shared.odds, float(own.length))
+        return with_odds_gradient(own, number, at[:, None], queries)
+    return with_gradient(own, number, model, float(shared.scale), queries)
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """How far silos' models differ, what they leave unexplained, and how sure they are."""
-    prior = shared.prior
-    silos = [Released(*one) for one in zip(*released, strict=True)]
-    covariances = [own_covariance(own, shared) for own in silos]
-    # Of a record as they are in all silos together.
-    squares = [float((one * shared.gram.mean).sum()) for one in covariances]
+    """How far silos' models differ, what they leave unexplained, and how sure they are.
+
+    For all of it see `findings`, and `results.few_messages` for what it is called there. Of two
+    classes, models and their errors are of the mean label; `slopes` make log-odds of them.
+    """
+    prior, silos = shared.prior, [Released(*one) for one in zip(*released, strict=True)]
+    models = np.stack([model_of(own, shared)[:, 0] for own in silos])
+    covariances = (own_covariance(own, shared) for own in silos)
+    deviations, predictions = zip(
+        *((np.diag(one), float((one * shared.gram.mean).sum())) for one in covariances), strict=True
+    )
     return {
         "mean_model": prior.mean,
+        "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
         "residual": np.sqrt(prior.residual),
-        "standard_errors": np.sqrt([np.diag(one).clip(min=0.0) for one in covariances]),
-        "prediction_errors": np.sqrt(np.maximum(squares, 0.0)),
+        "models": models,
+        "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
+        "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
+        "slopes": np.array([_slope(own, shared) for own in silos]),
+    } | _findings(released, models, shared)
+
+
+def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
+    here, silos = released.records > 0, each_of(released)
+    gram, prior = shared.gram, shared.prior
+    sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
+    return findings(here, models, sums, prior, gram.mean) | {
+        "values": np.linalg.eigvalsh(gram.mean),
+        "public_counts": released.records,
     }
+
+
+def _slope(own: Released, shared: Shared) -> float:
+    """What makes weights of the mean label those that the silo uses; but for the constant's."""
+    weights = model_of(own, shared)[:-1, 0]
+    used = personal(own, shared)[:-1, 0]
+    return float(used @ weights) / max(float(weights @ weights), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
@@ -229,6 +320,13 @@ def estimated(released: Released, shared: Shared) -> Shared:
         shared = shared._replace(gram=gram)
     grams = [_gram(own, gram) for own in silos]
     squares, error = _mean_square(silos)
+    last = bool(silos[0].two_classes) and shared.round == len(silos[0].precisions) > 0
+    if last:
+        weights, matrices = (
+            _weights(silos, 1)[0],
+            [(axes * values) @ axes.T for values, axes in grams],
+        )
+        shared = shared._replace(odds=calibrated(silos, matrices, weights, shared.odds))
     # The constant's entry of a vector is 1 / length: its weight is the mean label times that.
     constant = CONSTANTS.usual_square * float(silos[0].length) ** 2
     # Variances with which models would explain labels.
@@ -241,6 +339,8 @@ def estimated(released: Released, shared: Shared) -> Shared:
     if shared.round == len(silos[0].gradients):  # the last, of which intervals are shown
         shared = _with_uncertainty(silos, sums, shared, squares + error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
+    if silos[0].two_classes and not last:
+        shared = shared._replace(odds=odds_of(_mean_label(silos), float(shared.prior.residual)))
     return shared._replace(round=shared.round + 1, scale=np.array(scale))
 
 
@@ -277,6 +377,16 @@ def _mean_square(silos: Sequence[Released]) -> tuple[float, float]:
     return max(mean, CONSTANTS.least_residual**2), math.sqrt(share * variance)
 
 
+def _mean_label(silos: Sequence[Released]) -> float:
+    """Of two classes, the mean label of all records; where noise hides it, 0."""
+    weights, total = _weights(silos, 2)
+    # The constant's entry of a vector is 1 / length.
+    variance = float(weights**2 @ np.array([one.noise[2] ** 2 for one in silos])) / total**2
+    means = np.array([one.length * _cross(one)[-1] for one in silos])
+    usual = CONSTANTS.usual_mean**2
+    return usual / (usual + variance) * float(weights @ means) / total
+
+
 def _residual(
     silos: Sequence[Released], sums: Sums, shared: Shared, squares: float, error: float
 ) -> float:
@@ -289,7 +399,7 @@ def _residual(
     weights, total = _weights(silos, 1)
     noises = np.array([one.noise[1] ** 2 for one in silos])
     cross, noise = (
-        weights @ np.stack([one.cross[:, 0] for one in silos]) / total,
+        weights @ np.stack([_cross(one) for one in silos]) / total,
         weights**2 @ noises,
     )
     noise = float(noise) / total**2
@@ -316,31 +426,3 @@ def _weights(silos: Sequence[Released], part: int) -> tuple[Float[np.ndarray, " 
     counts = np.array([one.records for one in silos])
     weights = 1.0 / (1.0 + noise / counts)
     return weights, float(weights @ counts)
-
-
-def as_log_odds(weights: Vector, own: Released, shared: Shared) -> Vector:
-    """The log-odds of the second of two classes, from the mean label -1..1 that weights predict.
-
-    As if features of both classes were Gaussian with one covariance: least squares then finds the
-    direction that parts them, and the log-odds are, of a share p of the second class,
-
-        2 (prediction - (2 p - 1)) / residual + (2 p - 1) d / 2 + log(p / (1 - p)),
-        d = (4 p (1 - p) - residual) / (residual p (1 - p)), the squared distance of the classes
-
-    of which what hangs on the features is made smaller where the model is uncertain (D. MacKay. The
-    evidence framework applied to classification networks. Neural Computation, 1992).
-    """
-    prior, length = shared.prior, float(own.length)
-    # The constant's entry of a vector is 1 / length, so its second moments say the mean label.
-    mean = float(np.clip(shared.gram.mean[-1] @ prior.mean * length, -_ONE_SIDED, _ONE_SIDED))
-    second = (1.0 + mean) / 2.0
-    residual = min(float(prior.residual), 4.0 * second * (1.0 - second))
-    explained = 4.0 * second * (1.0 - second) - residual
-    distance = explained / (residual * second * (1.0 - second))
-    # Where the model is unsure, so are its log-odds: they are drawn to the share of all.
-    unsure = float((own_covariance(own, shared) * shared.gram.mean).sum()) * (2.0 / residual) ** 2
-    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
-    odds = drawn * 2.0 * weights / residual
-    constant = drawn * (mean * distance / 2.0 - 2.0 * mean / residual)
-    odds[-1] += length * (constant + math.log(second / (1.0 - second)))
-    return odds
