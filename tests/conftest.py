@@ -83,23 +83,17 @@ def own_ledgers(ledger_places, monkeypatch):
     monkeypatch.setenv("SILODP_LEDGERS", str(next(ledger_places)))
 
 
-@pytest.fixture(scope="session")
-def programs_of_tests():
-    """The programs of all modules that keep theirs."""
-    from silodp.engines.programs import Programs
-
-    return Programs()
-
-
 @pytest.fixture(scope="module")
-def kept_programs(programs_of_tests):
-    """Runs of these modules take each other's compiled programs, as the parts of a sweep do.
+def kept_programs():
+    """Runs of a module take each other's compiled programs, as the parts of a sweep do.
 
     For modules that look at what is around training: there, tracing the same again took most of
     the time. Never for one that plants a fault in what a program is made of, or has several models
-    or methods of one name.
+    or methods of one name: of another task or range of targets, too.
     """
-    kept = programs_of_tests
+    from silodp.engines.programs import Programs
+
+    kept = Programs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("silodp.engines.programs.MOST", 1000)
         # Not those of an audit: what its adversary knows is part of them, and not of their names.

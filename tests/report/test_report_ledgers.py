@@ -10,8 +10,6 @@ from silodp.privacy.ledger.standing import remaining
 from silodp.report import report_page
 from silodp.report.ledger_section import ledgers_section, read_ledgers
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
-
 
 @pytest.fixture(scope="module")
 def ledgers(tmp_path_factory):

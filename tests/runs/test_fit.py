@@ -9,8 +9,6 @@ import silodp
 from silodp.base.errors import SilodpError
 from silodp.base.progress import Reporter
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
-
 IGNORED = [name for name in TARGETS if name != "score"]
 
 

@@ -14,8 +14,6 @@ from silodp.privacy.accounting.accountant import epsilon_of
 from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import ledger_paths, read_path
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
-
 BOUNDS = {"age": (0, 100), "bmi": (10, 60)}
 QUICK = {"method": "local", "rounds": 1, "batch_size": 16, "delta": 1e-4}
 
