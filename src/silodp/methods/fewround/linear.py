@@ -334,8 +334,9 @@ def estimated(released: Released, shared: Shared) -> Shared:
     # Variances with which models would explain labels.
     usual = squares / float(np.trace(shared.gram.mean))
     residual = squares if shared.round == 0 else float(shared.prior.residual)
-    for _ in range(2):  # the second with residuals, and blur, of the first's model
-        sums = sums_of(silos, grams, shared)
+    sums = sums_of(silos, grams, shared)
+    for again in (False, True):  # the second with residuals, and blur, of the first's model
+        sums = sums_of(silos, grams, shared) if again else sums
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     if shared.round == len(silos[0].gradients):  # the last, of which intervals are shown
