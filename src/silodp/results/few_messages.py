@@ -148,7 +148,10 @@ def _silos(
                 "fallback": ABSENT if not here else POOLED if kept < OWN else None,
                 "kept": _digits(kept),
                 "prediction_error": _digits(units.label * error),
-                "outcome_error": _digits(units.label * float(outcome[place])),
+                # A class is no number that could be so far from its prediction.
+                "outcome_error": None
+                if units.prediction
+                else _digits(units.label * float(outcome[place])),
                 "more": {
                     name: {
                         "epsilon": _digits(epsilon),

@@ -153,4 +153,4 @@ def related(models: Models, silos: Sums, prior: Prior, gram: Square) -> Related:
 
 def _in_axes_of(silos: Sums, gram: Square) -> Float[np.ndarray, "silos size"]:
     """The pooled second moments along each silo's own axes."""
-    return np.einsum("kij,il,klj->kj", silos.axes, gram, silos.axes, optimize=True)
+    return (silos.axes * (gram @ silos.axes)).sum(axis=1)
