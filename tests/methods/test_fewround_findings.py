@@ -40,7 +40,14 @@ def gram_of(size, seed=0):
 def test_features_that_do_not_differ_are_called_so_as_often_as_is_said(spread):
     """Chances of a feature that does not differ are evenly spread, whatever others do."""
     random, chances = np.random.default_rng(1), []
-    prior = Prior(np.zeros(4), np.zeros((4, 4)), np.array(spread), np.array(0.3))
+    prior = Prior(
+        np.zeros(4),
+        np.zeros((4, 4)),
+        np.array(spread),
+        np.array(0.3),
+        np.array(spread),
+        np.zeros((4, 4)),
+    )
     for seed in range(400):
         own = math.sqrt(spread) * random.normal(size=(15, 4))
         own[:, 0] = 0.4
@@ -53,7 +60,14 @@ def test_a_feature_that_differs_is_found_with_its_spread():
     random = np.random.default_rng(1)
     own = np.zeros((200, 4))
     own[:, 2] = 1.0 + 0.5 * random.normal(size=200)
-    prior = Prior(own.mean(axis=0), np.zeros((4, 4)), np.array(0.06), np.array(0.3))
+    prior = Prior(
+        own.mean(axis=0),
+        np.zeros((4, 4)),
+        np.array(0.06),
+        np.array(0.3),
+        np.array(0.06),
+        np.zeros((4, 4)),
+    )
     found = differing(sums_from(own, gram_of(4), 0.5, 0.3), prior)
     assert found.chance.argmin() == 2
     assert found.chance[2] < 1e-6
@@ -64,7 +78,9 @@ def test_a_feature_that_differs_is_found_with_its_spread():
 def test_who_is_alike_is_told_where_it_is_seen_and_else_is_not():
     direction = np.array([1.0, -1.0, 0.5])
     own = np.outer([1.0, 1.0, -1.0, 0.0], direction)
-    prior = Prior(np.zeros(3), np.zeros((3, 3)), np.array(0.7), np.array(0.3))
+    prior = Prior(
+        np.zeros(3), np.zeros((3, 3)), np.array(0.7), np.array(0.3), np.array(0.7), np.zeros((3, 3))
+    )
     gram = gram_of(3)
     seen = related(own, sums_from(own, 100 * gram, 0.1, 0.3), prior, gram)
     assert seen.relations[0, 1] > 0.95

@@ -59,7 +59,7 @@ def test_none_is_forgotten():
     made = (ROOT / "Makefile").read_text()
     for name in ("throughput", "privacy", "release", "loading", "methods", "tuning", "ebmtl"):
         assert f"-m benchmarks.{name}" in made
-    for name in ("sites", "sweeps", "report", "fewround"):
+    for name in ("sites", "sweeps", "report", "fewround", "encoding"):
         assert f"-m benchmarks.{name}" in made
 
 
@@ -201,6 +201,12 @@ def test_tuning(bench, tmp_path, monkeypatch):
     bench("tuning", "--quick", "--json", tmp_path / "t.json")
     found = json.loads((tmp_path / "t.json").read_text())
     assert found["ratio"] == found["alone"] / found["tuned"]
+
+
+def test_encoding(bench):
+    printed = bench("encoding", "--quick")
+    (row,) = [line.split() for line in printed.splitlines() if line.startswith("scattering")]
+    assert all(float(rate) > 0 for rate in row[1:])
 
 
 def test_fewround(bench, tmp_path):

@@ -560,6 +560,7 @@ def test_a_person_sees_what_a_file_holds(answered, cli, sentence, tmp_path):
     held = json.loads(answered.done("show", path, "--json"))
     assert (held["what"], held["site"], held["round"]) == ("answer", "north", 0)
     joining, work = held["messages"]
+    assert len(joining.pop("ledger")) == 64
     assert joining == {"status": "ok", "reason": "", "finished": False, "arrays": []}
     flat = np.array(work["arrays"][0]["numbers"], np.float32)
     assert flat.tobytes() == numbers(path)[0]
