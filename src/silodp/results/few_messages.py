@@ -177,7 +177,7 @@ def _with_more(
     # What was released by a silo that is not here is nothing.
     noise = np.where(np.isfinite(own["cross_noise"]), own["cross_noise"], 1e30)
     whole = np.array([plan.noise_multiplier for plan in plans])
-    residual, spread = float(own["residual"]) ** 2, float(own["spread"]) ** 2
+    residual, spread = float(own["residual"]) ** 2, float(own["expected_spread"]) ** 2
     # A silo by itself knows what all have said of the mean, and nothing of the others.
     weights = own["mean_errors"] ** 2
     if len(plans) > 1:

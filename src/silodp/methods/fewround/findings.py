@@ -134,7 +134,8 @@ def related(models: Models, silos: Sums, prior: Prior, gram: Square) -> Related:
     values, axes = np.linalg.eigh(gram)
     axes = (axes * np.sqrt(np.maximum(values, 0.0)))[:, -_MOST_DIRECTIONS:]
     own = (models - prior.mean) @ axes
-    s, spread = silos.values, float(prior.spread)
+    # Where chance makes the likeliest spread 0, silos may differ all the same.
+    s, spread = silos.values, float(prior.expected_spread)
     error = float(prior.residual) * s + silos.noise[:, None]
     variance = spread * error / np.maximum(spread * s**2 + error, CONSTANTS.smallest**2)
     turned = np.swapaxes(silos.axes, 1, 2) @ axes  # [silos, own axes, directions]

@@ -304,6 +304,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
+        "expected_spread": np.sqrt(prior.expected_spread),
         "residual": np.sqrt(prior.residual),
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
