@@ -271,7 +271,8 @@ def fallback_words(result: Result) -> str:
         )
     if fallback == POOLED:
         return (
-            " All silos have the mean model: no difference between silos could be seen above noise."
+            " All silos have the mean model: over all features together, no difference between "
+            "silos could be seen above noise."
         )
     return ""
 
@@ -300,8 +301,8 @@ def _about_errors(silos: Sequence[Mapping[str, Any]], units: Units) -> list[str]
     span = _plus_minus(float(np.median(errors)), units)
     ends = ""
     if len(silos) > 1 and amount(errors.min()) != amount(errors.max()):
-        low, high = (_plus_minus(float(end), units) for end in (errors.min(), errors.max()))
-        ends = f" ({low} to {high})"
+        low, high = (amount(INTERVAL * float(end)) for end in (errors.min(), errors.max()))
+        ends = f" (± {low} to ± {high})"
     unit = "" if units.prediction else f" (in the unit of {units.target})"
     whose = "the median" if len(silos) > 1 else "the"
     return [
