@@ -120,6 +120,11 @@ def test_a_silo_that_sent_nothing_is_left_out():
     assert found["cross_noise"][2] == math.inf
     assert not found["told"][2, [0, 1, 3, 4]].any()
     assert np.isfinite(found["standard_errors"]).all()
+    # Whoever is there, the same is told: runs of several seeds are put together.
+    for present in ([1.0, 0, 0, 0, 0], [0.0] * 5):
+        alone = server.released._replace(records=server.released.records * present)
+        other = linear.learned(alone, server.shared)
+        assert {n: a.shape for n, a in other.items()} == {n: a.shape for n, a in found.items()}
 
 
 def federation_of(truth, count, silos, seed):

@@ -291,7 +291,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         models[here] = models_of(sums, prior)
         found |= findings(here, models, sums, prior, gram.mean)
     else:
-        found |= nothing_found(len(silos))
+        found |= nothing_found(len(silos), models.shape[1])
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
         *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
