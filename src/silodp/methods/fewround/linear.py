@@ -291,7 +291,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         models[here] = models_of(sums, prior)
         found |= findings(here, models, sums, prior, gram.mean)
     else:
-        found |= nothing_found(len(silos))
+        found |= nothing_found(len(silos), models.shape[1])
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
         *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
@@ -304,6 +304,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
+        "expected_spread": np.sqrt(prior.expected_spread),
         "residual": np.sqrt(prior.residual),
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
