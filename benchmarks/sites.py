@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import secrets
 import statistics
 import tempfile
 import threading
@@ -22,14 +23,15 @@ from benchmarks import machine
 from silodp.privacy.policy import Policy
 from silodp.sites.consents import consent
 from silodp.sites.coordinator import Coordinator
-from silodp.sites.demo import free_port
+from silodp.sites.demo import free_port, let_in
 from silodp.sites.federation_setup import progress_of, set_up_federation
 from silodp.sites.flare.processes import SERVER_PID, SITE_PID, start_server, start_site, stop
 from silodp.sites.flare.submission import run_job
 from silodp.sites.made_up import NAMES, fed_text, in_rounds, made_up_table
+from silodp.sites.membership.authority import open_authority
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite
-from silodp.sites.site_setup import set_up
+from silodp.sites.site_setup import SiteSettings, set_up
 from silodp.sites.worker import SiteWorker
 
 # Enough for two runs.
@@ -60,13 +62,17 @@ def measured(folder: Path, sites: int, rounds: int) -> dict[str, float]:
     """Trains once; the numbers."""
     names = NAMES[:sites]
     (folder / "fed.toml").write_text(fed_text(names, free_port(), in_rounds(rounds)))
-    made = set_up_federation(folder / "fed.toml", folder / "coordinator")
+    passphrase = secrets.token_hex()
+    made = set_up_federation(folder / "fed.toml", folder / "coordinator", passphrase)
+    authority = open_authority(made.folder, passphrase)
     folders = []
-    for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):
+    for place, (name, invitation) in enumerate(zip(names, made.invitations, strict=True)):
         path = folder / f"{name}.csv"
         made_up_table(place).to_csv(path, index=False)
-        folders.append(set_up(kit, folder / name, DataAtSite(path=path), POLICY))
+        settings = SiteSettings(DataAtSite(path=path), POLICY)
+        folders.append(set_up(invitation, folder / name, settings))
         consent(folders[-1], made.proposal)
+        let_in(made.folder, authority, folders[-1])
     job = made.proposal.job()
     with contextlib.ExitStack() as stack:
         stack.callback(stop, made.folder / SERVER_PID)

@@ -1,14 +1,19 @@
 """`silodp federation` and `silodp site` as people type them; no process is started here."""
 
 import json
-import zipfile
+import shutil
 
 import pytest
 from site_folders import SITES, table
-from site_processes import fed_text
+from site_processes import PASSPHRASE, fed_text
 
 from silodp.sites.consents import consented
 from silodp.sites.site_files import read_site
+
+
+@pytest.fixture(autouse=True)
+def passphrase(monkeypatch):
+    monkeypatch.setenv("SILODP_PASSPHRASE", PASSPHRASE)
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +21,12 @@ def made(tmp_path_factory, cli):
     """The coordinator's folder."""
     folder = tmp_path_factory.mktemp("fed")
     (folder / "fed.toml").write_text(fed_text(8102, 10, 30, 2, "ebmtl"))
-    done = cli("federation", "init", folder / "fed.toml", "--out", folder / "coordinator")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SILODP_PASSPHRASE", PASSPHRASE)
+        done = cli("federation", "init", folder / "fed.toml", "--out", folder / "coordinator")
     assert done.exit_code == 0, done.stderr
     for site in SITES:
-        assert f"{site}.zip" in done.stdout
+        assert f"{site}.invitation" in done.stdout
     return folder / "coordinator"
 
 
@@ -36,7 +43,7 @@ BUDGET = ("--epsilon", "4", "--delta", "1e-3")
 def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
     own = tmp_path / "mine"
     given = ("--out", own, "--data", records, *BUDGET, "--lifetime-epsilon", "9", "--yes")
-    done = cli("site", "init", made / "kits" / "north.zip", *given)
+    done = cli("site", "init", made / "to-send" / "north.invitation", *given)
     assert done.exit_code == 0, done.stderr
     assert "Nothing was sent" in done.stdout
     assert "would spend epsilon 4" in " ".join(done.stdout.split())
@@ -48,7 +55,7 @@ def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
     told = json.loads(cli("site", "status", own, "--json").stdout)
     assert (told["running"], told["spent"], told["jobs"]) == (False, 0, [])
     assert "no model yet" in cli("site", "models", own).stderr
-    again = cli("site", "init", made / "kits" / "north.zip", *given)
+    again = cli("site", "init", made / "to-send" / "north.invitation", *given)
     assert again.exit_code == 2
     assert "is there already" in again.stderr
     assert not list(tmp_path.glob(".*"))
@@ -57,7 +64,7 @@ def test_a_site_is_set_up_from_its_kit(made, records, tmp_path, cli):
 def test_without_consent_nothing_is_agreed(made, records, tmp_path, cli):
     own = tmp_path / "mine"
     given = ("--out", own, "--data", records, *BUDGET)
-    done = cli("site", "init", made / "kits" / "north.zip", *given, answers="\nn\n")
+    done = cli("site", "init", made / "to-send" / "north.invitation", *given, answers="\nn\n")
     assert done.exit_code == 0, done.stderr
     assert "No consent was given" in done.stdout
     assert consented(own) == []
@@ -86,24 +93,92 @@ def changed(column, value):
 def test_what_does_not_fit_is_said(made, tmp_path, cli, frame, given, words):
     frame.to_csv(tmp_path / "records.csv", index=False)
     given = ("--out", tmp_path / "mine", "--data", tmp_path / "records.csv", *given, "--yes")
-    done = cli("site", "init", made / "kits" / "north.zip", *given)
+    done = cli("site", "init", made / "to-send" / "north.invitation", *given)
     assert done.exit_code == 2, done.stdout
     assert words in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "mine" / "consented").exists()
 
 
-def test_a_kit_that_is_no_kit(made, records, tmp_path, cli):
-    for name, content in (("empty.zip", b""), ("text.zip", b"no zip")):
+def test_an_invitation_that_is_none(made, records, tmp_path, cli):
+    whole = (made / "to-send" / "north.invitation").read_bytes()
+    for name, content, words in (
+        ("empty", b"", "no file of a federation"),
+        ("text", b"no invitation", "no file of a federation"),
+        ("kit.zip", b"PK\x03\x04", "a kit of an older silodp"),
+        ("cut", whole[:-9], "cut"),
+        ("altered", whole.replace(b"localhost", b"elsewhere"), "not as it was sent"),
+    ):
         (tmp_path / name).write_bytes(content)
         done = cli("site", "init", tmp_path / name, "--data", records, *BUDGET, "--yes")
         assert done.exit_code == 2
-        assert "ask the coordinator" in " ".join(done.stderr.split())
-    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
-        archive.writestr("../../outside.txt", "x")
-    done = cli("site", "init", tmp_path / "odd.zip", "--data", records, *BUDGET, "--yes")
+        said = " ".join(done.stderr.split())
+        assert words in said
+        assert "ask the coordinator" in said
+
+
+def test_a_site_is_let_in_renewed_added_and_removed(made, records, tmp_path, cli):
+    """As people type it; the ledger that knows what was spent is the same all the time."""
+    fed, own = tmp_path / "fed", tmp_path / "mine"
+    shutil.copytree(made, fed)
+    given = ("--out", own, "--data", records, *BUDGET, "--ledger", tmp_path / "ledgers", "--yes")
+    done = cli("site", "init", fed / "to-send" / "north.invitation", *given)
+    assert done.exit_code == 0, done.stderr
+    assert "north.request" in done.stdout
+    early = cli("site", "start", own)
+    assert early.exit_code == 2
+    assert "no certificate yet" in " ".join(early.stderr.split())
+    ledger = cli("site", "status", own, "--json")
+    before = json.loads(ledger.stdout)["ledger"]
+    assert cli("site", "status", own, "--check").exit_code == 2
+    request = own / "to-send" / "north.request"
+    assert (
+        "Nothing was approved" in cli("federation", "approve", fed, request, answers="n\n").stdout
+    )
+    done = cli("federation", "approve", fed, request, "--yes")
+    assert done.exit_code == 0, done.stderr
+    certificate = fed / "to-send" / "north.certificate"
+    assert "Nothing was changed" in cli("site", "join", own, certificate, answers="n\n").stdout
+    assert cli("site", "start", own).exit_code == 2
+    assert cli("site", "join", own, certificate, "--yes").exit_code == 0
+    # Renewed: by the key that it has, so nothing is asked.
+    assert "Fingerprint of the new key" in cli("site", "renew", own).stdout
+    done = cli("federation", "approve", fed, request)
+    assert done.exit_code == 0, done.stderr
+    assert cli("site", "join", own, certificate).exit_code == 0
+    # Added: a newer proposal, to which this site consents; its ledger goes on.
+    done = cli("federation", "add-site", fed, "west")
+    assert done.exit_code == 0, done.stderr
+    newer = fed / "to-send" / "proposal-2.proposal"
+    done = cli("site", "consent", own, "--proposal", newer, "--yes")
+    assert done.exit_code == 0, done.stderr
+    (agreed,) = consented(own)
+    assert agreed.sites == (*SITES, "west")
+    state = json.loads(cli("site", "status", own, "--json").stdout)
+    assert state["ledger"] == before
+    assert state["certificate_until"] > "2026"
+    # Removed: for good.
+    assert cli("federation", "remove-site", fed, "north", "--yes").exit_code == 0
+    done = cli("federation", "approve", fed, request, "--yes")
     assert done.exit_code == 2
-    assert "out of its folder" in " ".join(done.stderr.split())
+    assert "removed for good" in " ".join(done.stderr.split())
+    state = json.loads(cli("federation", "status", fed, "--json").stdout)
+    assert list(state["removed"]) == ["north"]
+    assert state["sites"]["north"]["state"].startswith("removed on 20")
+    assert state["sites"]["west"]["state"] == "invited"
+    assert "removed on 20" in cli("federation", "status", fed).stdout
+    assert cli("federation", "status", fed, "--check").exit_code == 2
+
+
+def test_the_passphrase_is_asked_for(made, tmp_path, cli, monkeypatch):
+    monkeypatch.delenv("SILODP_PASSPHRASE")
+    done = cli("federation", "add-site", made, "west")
+    assert done.exit_code == 2
+    assert "passphrase" in done.stderr
+    monkeypatch.setenv("SILODP_PASSPHRASE", "some other words by lot")
+    done = cli("federation", "add-site", made, "west")
+    assert done.exit_code == 2
+    assert "does not open" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +217,8 @@ def test_what_is_not_there_is_said(made, tmp_path, cli):
         assert done.exit_code == 2
         assert "site.toml" in done.stderr or "proposal.json" in done.stderr
     told = json.loads(cli("federation", "status", made, "--json").stdout)
-    assert told == {"running": False, "connected": [], "jobs": []}
+    assert (told["running"], told["connected"], told["jobs"]) == (False, [], [])
+    assert (told["state"], told["level"]) == ("down", 2)
     done = cli("federation", "submit", made, "--wait", "0.1")
     assert done.exit_code == 2
     assert "start the server first" in " ".join(done.stderr.split())

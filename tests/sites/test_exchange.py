@@ -95,6 +95,12 @@ def test_files_give_the_numbers_of_a_network(cli, tmp_path, training):
             np.testing.assert_array_equal(array, by_network[site][name])
         one, other = (read_result(f[site] / RESULTS / agreed.job()) for f in (users.sites, folders))
         assert one.mean == other.mean
+        assert one.learned == other.learned
+        if training["method"] == "fewround":  # what a site can tell of its own model
+            (own,) = one.learned["findings"]["silos"]
+            assert own["silo"] == site
+            assert own["prediction_error"] > 0
+            assert own["more"]["message"]["epsilon"] > one.epsilons[0]
         (model,) = site_models(users.sites[site])
         assert (model["rounds"], model["of_rounds"]) == (2, 2)
     told = json.loads(users.done("status", users.fed, "--json"))
@@ -407,16 +413,16 @@ def not_taken_but_kept(users, sentence, *files):
     return words
 
 
-def test_numbers_that_do_not_fit_are_dropped_as_over_a_network(answered, tmp_path):
+@pytest.mark.parametrize("numbers", [np.full(3, np.inf, np.float32), np.zeros((2, 2), np.int32)])
+def test_numbers_that_do_not_fit_are_not_taken(answered, tmp_path, sentence, numbers):
+    """Taken, they would stand in the way of the site's right answer, and of a quorum."""
     users = answered.copied(tmp_path / "users")
-    users.answer(question(users, "east"))
-    ok = Reply("ok", about={"round": 0}, arrays=[np.full(3, np.inf, np.float32)])
-    hostile = as_site(
-        users, "north", tmp_path / "changed", messages=[packed_reply(Reply("ok")), packed_reply(ok)]
-    )
-    said = users.merge(hostile, reply_of(users, "south"), reply_of(users, "east"))
-    assert "message of round 1 dropped" in said
-    assert "Merged" in said
+    reply = Reply("ok", about={"round": 0}, arrays=[numbers])
+    messages = [packed_reply(Reply("ok")), packed_reply(reply)]
+    hostile = as_site(users, "north", tmp_path / "changed", messages=messages)
+    assert "cannot be merged" in not_taken(users, sentence, hostile, reply_of(users, "south"))
+    said = users.merge(reply_of(users, "north"), reply_of(users, "south"), "--now")
+    assert "Merged: round 1 of 2" in said
 
 
 # --- who joins
@@ -554,6 +560,7 @@ def test_a_person_sees_what_a_file_holds(answered, cli, sentence, tmp_path):
     held = json.loads(answered.done("show", path, "--json"))
     assert (held["what"], held["site"], held["round"]) == ("answer", "north", 0)
     joining, work = held["messages"]
+    assert len(joining.pop("ledger")) == 64
     assert joining == {"status": "ok", "reason": "", "finished": False, "arrays": []}
     flat = np.array(work["arrays"][0]["numbers"], np.float32)
     assert flat.tobytes() == numbers(path)[0]

@@ -22,6 +22,7 @@ from silodp.base.progress_file import PROGRESS_FILE
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.privacy.mechanisms.queries import PassNoise
 from silodp.sites.arrays import largest_noise, norm_of, tree_of
+from silodp.sites.connection import Connection
 from silodp.sites.coordinator import STATE, STATE_FILE, Coordinator, QuorumError
 from silodp.sites.flare import submission
 from silodp.sites.protocol import Reply
@@ -213,11 +214,13 @@ def test_who_is_waited_for_is_told_by_a_field_and_not_by_words(places, monkeypat
     monkeypatch.setattr(submission, "abort", lambda *_: ended.append("aborted"))
     monkeypatch.setattr(submission, "follow", lambda *_, look, **__: look())
     monkeypatch.setattr(submission, "registered", lambda _: ["south"])
-    submission._once(fed, AGREED.job(), SITES, SITES, lambda _: None)
+    heard = dict.fromkeys(SITES, Connection(heard=time.time() + 60))
+    monkeypatch.setattr(submission, "connections", lambda _: heard)
+    submission._once(fed, AGREED.job(), SITES, SITES, {}, lambda _: None)
     assert not ended
     monkeypatch.setattr(submission, "registered", lambda _: ["south", "east"])
     with pytest.raises(SilodpError, match="east is back"):
-        submission._once(fed, AGREED.job(), SITES, SITES, lambda _: None)
+        submission._once(fed, AGREED.job(), SITES, SITES, {}, lambda _: None)
     assert ended == ["aborted"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from site_folders import make_sites, proposal, table
-from site_processes import fed_text
+from site_processes import PASSPHRASE, fed_text
 from site_requests import first_request
 
 from silodp.base.errors import SilodpError
@@ -209,7 +209,7 @@ def test_folders_without_a_source_are_as_they_were(tmp_path):
     assert remaining(own / "ledger", "north")["lifetime_epsilon"] == 9
 
 
-def test_an_older_folder_comes_to_share_its_ledger(kits, tmp_path, cli):
+def test_an_older_folder_comes_to_share_its_ledger(invitations, tmp_path, cli):
     """By the site's name as the source's: what was spent stays spent."""
     own = make_sites(tmp_path, FIRST)["north"]
     assert joined(own, FIRST).status == "ok"
@@ -221,7 +221,7 @@ def test_an_older_folder_comes_to_share_its_ledger(kits, tmp_path, cli):
     assert cli("site", "consent", own, "--yes").exit_code == 0
     assert joined(own, FIRST, run=2).status == "ok"
     more = ("--ledger", own / "ledger", "--lifetime-epsilon", "20", "--yes")
-    done, said = init(cli, kits[0], tmp_path / "other", own / "records.csv", *more)
+    done, said = init(cli, invitations[0], tmp_path / "other", own / "records.csv", *more)
     assert done.exit_code == 0, said
     assert read_site(tmp_path / "other").source == "north"
     assert "These records are source 'north'" in said
@@ -330,15 +330,17 @@ def test_damaged_sources_are_refused_and_not_made_again(text, words):
 
 
 @pytest.fixture(scope="module")
-def kits(tmp_path_factory, cli):
-    """Of two federations; in both there is a site called north."""
+def invitations(tmp_path_factory, cli):
+    """To two federations; in both there is a site called north."""
     folders = []
     for number in (1, 2):
         folder = tmp_path_factory.mktemp(f"fed{number}")
         (folder / "fed.toml").write_text(fed_text(8102, 10 * number, 30, 2, "local"))
-        done = cli("federation", "init", folder / "fed.toml", "--out", folder / "coordinator")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SILODP_PASSPHRASE", PASSPHRASE)
+            done = cli("federation", "init", folder / "fed.toml", "--out", folder / "coordinator")
         assert done.exit_code == 0, done.stderr
-        folders.append(folder / "coordinator" / "kits" / "north.zip")
+        folders.append(folder / "coordinator" / "to-send" / "north.invitation")
     return folders
 
 
@@ -348,8 +350,8 @@ def init(cli, kit, out, records, *more, answers=None):
     return done, " ".join((done.stdout + done.stderr).split())
 
 
-def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, cli):
-    done, said = init(cli, kits[0], tmp_path / "one", records, answers="\ny\n")
+def test_a_second_federation_finds_the_ledger_and_asks(invitations, records, tmp_path, cli):
+    done, said = init(cli, invitations[0], tmp_path / "one", records, answers="\ny\n")
     assert done.exit_code == 0, said
     assert "own name for these records [visits]" in said
     config = read_site(tmp_path / "one")
@@ -361,7 +363,7 @@ def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, 
         job = read_proposal(agreed).job()
         assert worker.answer(Request("join", job, agreed, 0, [])).status == "ok"
 
-    done, said = init(cli, kits[1], tmp_path / "two", records, answers="n\n")
+    done, said = init(cli, invitations[1], tmp_path / "two", records, answers="n\n")
     assert done.exit_code == 0, said
     assert "These records are source 'visits'" in said
     assert "epsilon 0 is spent of 4 at delta 0.001" in said
@@ -372,11 +374,11 @@ def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, 
     # By a script, and through another path: the same ledger, of which nothing is left.
     link = tmp_path / "link.csv"
     link.symlink_to(records)
-    done, said = init(cli, kits[1], tmp_path / "two", link, "--yes")
+    done, said = init(cli, invitations[1], tmp_path / "two", link, "--yes")
     assert done.exit_code == 2
     assert "nothing else fits beside it" in said
     done, said = init(
-        cli, kits[1], tmp_path / "three", records, "--yes", "--lifetime-epsilon", "50"
+        cli, invitations[1], tmp_path / "three", records, "--yes", "--lifetime-epsilon", "50"
     )
     assert done.exit_code == 2
     assert "nothing else fits beside it" in said
@@ -398,42 +400,50 @@ def test_a_second_federation_finds_the_ledger_and_asks(kits, records, tmp_path, 
     assert [one["silo"] for one in entries] == ["visits"]
 
 
-def test_a_name_that_is_taken_is_asked_about(kits, records, tmp_path, cli):
-    assert init(cli, kits[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
+def test_a_name_that_is_taken_is_asked_about(invitations, records, tmp_path, cli):
+    assert init(cli, invitations[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
     (tmp_path / "new").mkdir()
     export = tmp_path / "new" / "visits.csv"
     export.write_bytes(records.read_bytes())
     # A script must say which it is.
-    done, said = init(cli, kits[1], tmp_path / "two", export, "--yes")
+    done, said = init(cli, invitations[1], tmp_path / "two", export, "--yes")
     assert (done.exit_code, "--source is missing" in said) == (2, True)
-    done, said = init(cli, kits[1], tmp_path / "two", export, answers="visits\nn\n")
+    done, said = init(cli, invitations[1], tmp_path / "two", export, answers="visits\nn\n")
     assert "Sources that are known here: 'visits'" in said
     assert "moved or exported again? Both then share its ledger" in said
     assert not (tmp_path / "two").exists()
-    done, said = init(cli, kits[1], tmp_path / "two", export, "--source", "visits", "--yes")
+    done, said = init(cli, invitations[1], tmp_path / "two", export, "--source", "visits", "--yes")
     assert done.exit_code == 0, said
     assert known_sources(ledgers_dir()) == {"visits": [f"file:{records}", f"file:{export}"]}
 
 
-def test_known_records_get_a_second_name_from_a_person_alone(kits, records, tmp_path, cli):
-    assert init(cli, kits[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
-    done, said = init(cli, kits[1], tmp_path / "two", records, "--source", "stays", "--yes")
+def test_known_records_get_a_second_name_from_a_person_alone(invitations, records, tmp_path, cli):
+    assert init(cli, invitations[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
+    done, said = init(cli, invitations[1], tmp_path / "two", records, "--source", "stays", "--yes")
     assert done.exit_code == 2
     assert "is known as source 'visits'" in said
-    done, said = init(cli, kits[1], tmp_path / "two", records, "--source", "stays", answers="\n")
+    done, said = init(
+        cli, invitations[1], tmp_path / "two", records, "--source", "stays", answers="\n"
+    )
     assert "about other people, than 'visits'?" in said
     assert not (tmp_path / "two").exists()
     answers = "y\ny\n"
-    done, said = init(cli, kits[1], tmp_path / "two", records, "--source", "stays", answers=answers)
+    done, said = init(
+        cli, invitations[1], tmp_path / "two", records, "--source", "stays", answers=answers
+    )
     assert done.exit_code == 0, said
     assert read_site(tmp_path / "two").source == "stays"
 
 
-def test_site_toml_that_reads_another_source_is_refused(kits, records, tmp_path, cli):
-    assert init(cli, kits[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
+def test_site_toml_that_reads_another_source_is_refused(invitations, records, tmp_path, cli):
+    assert init(cli, invitations[0], tmp_path / "one", records, "--yes")[0].exit_code == 0
     other = tmp_path / "labs.csv"
     other.write_bytes(records.read_bytes())
-    assert init(cli, kits[1], tmp_path / "two", other, "--yes")[0].exit_code == 0
+    # A script must say that these are other records: they might have been exported again.
+    done, said = init(cli, invitations[1], tmp_path / "two", other, "--yes")
+    assert (done.exit_code, "not known here, and 'visits' are" in said) == (2, True)
+    done, said = init(cli, invitations[1], tmp_path / "two", other, "--source", "labs", "--yes")
+    assert done.exit_code == 0, said
     text = (tmp_path / "two" / "site.toml").read_text()
     (tmp_path / "two" / "site.toml").write_text(text.replace("labs.csv", "visits.csv"))
     done = cli("site", "consent", tmp_path / "two", "--yes")
@@ -441,9 +451,9 @@ def test_site_toml_that_reads_another_source_is_refused(kits, records, tmp_path,
     assert "use the source 'visits'" in " ".join(done.stderr.split())
 
 
-def test_ledgers_elsewhere(kits, records, tmp_path, cli):
+def test_ledgers_elsewhere(invitations, records, tmp_path, cli):
     more = ("--ledger", tmp_path / "kept", "--source", "St Mary's visits", "--yes")
-    done, said = init(cli, kits[0], tmp_path / "one", records, *more)
+    done, said = init(cli, invitations[0], tmp_path / "one", records, *more)
     assert done.exit_code == 0, said
     config = read_site(tmp_path / "one")
     assert (config.ledger, config.source) == (tmp_path / "kept", "St Mary's visits")

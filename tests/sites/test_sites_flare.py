@@ -4,12 +4,11 @@ import json
 import os
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,11 +22,22 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-from site_processes import allow_all, wait_until
+from site_processes import PASSPHRASE, allow_all, wait_until
 
 from silodp.base.errors import SilodpError
-from silodp.sites.flare import controller, guard, jobs, kits, processes, wire
+from silodp.sites.connection import connections
+from silodp.sites.flare import controller, guard, hardening, jobs, kits, processes, wire
+from silodp.sites.flare.doorkeeper import Doorkeeper
 from silodp.sites.flare.executor import INTERNAL, SilodpExecutor
+from silodp.sites.membership.authority import make_authority, open_authority
+from silodp.sites.membership.documents import Address, Invitation, key_id
+from silodp.sites.membership.members import (
+    Members,
+    changed_members,
+    read_members,
+    write_members,
+)
+from silodp.sites.membership.site import STARTUP, _read_key, join_with, read_membership
 from silodp.sites.protocol import Reply, Request
 
 SITES = ["site-1", "site-2", "Klinik_3"]
@@ -56,6 +66,9 @@ def test_requests_and_replies_arrive_as_they_were_sent(arrays):
     there = wire.to_request(wire.from_request(request))
     assert (there.kind, there.job, there.proposal, there.round) == ("train", "job ü", '{"a": 1}', 7)
     assert same(arrays, there.arrays)
+    assert wire.to_request(wire.from_request(replace(request, shown={"a": "b"}))).shown == {
+        "a": "b"
+    }
     reply = Reply("refused", "spent", {"deep": [1, {"x": None}]}, arrays)
     back = wire.to_reply(wire.from_reply(reply))
     assert (back.status, back.reason, back.about) == ("refused", "spent", reply.about)
@@ -168,9 +181,9 @@ def test_a_job_is_json_alone_and_names_silodp_only(tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A federation's folder with kits; nothing runs."""
+    """A federation's folder, as it is before its server is started."""
     folder = tmp_path_factory.mktemp("made") / "a federation"
-    kits.make_kits(folder, "Kits, made: ü", "localhost", free_port(), SITES, "{}")
+    coordinator(folder)
     return folder
 
 
@@ -180,12 +193,26 @@ def free_port():
         return one.getsockname()[1]
 
 
-def test_keys_are_for_their_owner_only(made):
-    for name in ("server", "admin", "provision", "kits"):
-        assert stat.S_IMODE((made / name).stat().st_mode) == 0o700
-    keys = [*made.rglob("*.key"), *made.rglob("cert.json"), *made.rglob("*.zip")]
-    assert len(keys) == 2 + 1 + len(SITES)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+def coordinator(folder):
+    """The coordinator's part of a federation without a proposal."""
+    port = free_port()
+    server = Address("tests", "localhost", "localhost", port)
+    write_members(folder, Members(server, ("127.0.0.1", port)))
+    authority = make_authority(folder, "tests", PASSPHRASE)
+    kits.make_coordinator(folder, authority, read_members(folder))
+    kits.configure_server(folder, read_members(folder), free_port())
+    return authority
+
+
+def member(folder, authority, name, site):
+    """A site's folder, let in by the coordinator."""
+    at = read_members(folder).server
+    join_with(Invitation(authority.federation, name, authority.root_pem, at, "", 1), site)
+    key = _read_key(site / STARTUP / "client.key").public_key()
+    with changed_members(folder) as members:
+        certificate = authority.certificate(name, key)
+        members.take(name, key_id(key), certificate, proven=False)
+    (site / STARTUP / "client.crt").write_text(certificate)
 
 
 def test_the_server_keeps_its_jobs_in_the_federations_folder(made):
@@ -195,48 +222,55 @@ def test_the_server_keeps_its_jobs_in_the_federations_folder(made):
     assert "log_receiver" not in text
 
 
-def test_more_sites_are_added_under_the_same_authority(made, tmp_path):
-    before = (made / "kits" / "site-1.zip").read_bytes()
-    folder = tmp_path / "copy"
+def test_the_administrator_is_let_in_on_the_coordinators_machine_only(made):
+    """A stolen administrator's key is of no use elsewhere."""
+    (server,) = json.loads((made / "server/startup/fed_server.json").read_text())["servers"]
+    admin = json.loads((made / "admin/startup/fed_admin.json").read_text())["admin"]
+    assert server["admin_host"] == admin["host"] == "127.0.0.1"
+    assert server["admin_port"] == admin["port"] != read_members(made).bind[1]
+
+
+def test_where_a_server_listens_is_apart_from_its_public_name(made, tmp_path):
+    folder = tmp_path / "fed"
     shutil.copytree(made, folder)
-    port = json.loads((made / "admin/startup/fed_admin.json").read_text())["admin"]["port"]
-    kits.make_kits(folder, "Kits, made: ü", "localhost", port, [*SITES, "late"], "{}")
-    for site in ("site-1", "late"):
-        kits.unpack_kit(folder / "kits" / f"{site}.zip", tmp_path / site)
-    roots = [(tmp_path / site / "startup/rootCA.pem").read_bytes() for site in ("site-1", "late")]
-    assert roots[0] == roots[1] == (made / "server/startup/rootCA.pem").read_bytes()
-    with zipfile.ZipFile(folder / "kits" / "site-1.zip") as archive:
-        key = archive.read("startup/client.key")
-    (tmp_path / "before.zip").write_bytes(before)
-    with zipfile.ZipFile(tmp_path / "before.zip") as archive:
-        assert key == archive.read("startup/client.key")
+    with changed_members(folder) as members:
+        members.server = Address("tests", "public.example.org", "public.example.org", 443)
+        members.bind = ("0.0.0.0", 8102)
+    kits.configure_server(folder, read_members(folder), 9000)
+    (server,) = json.loads((folder / "server/startup/fed_server.json").read_text())["servers"]
+    assert server["service"]["target"] == "0.0.0.0:8102"
+    assert server["identity"] == "public.example.org"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a.b", "-a", "a/b", "..", "x" * 64, "server"])
-def test_names_that_flare_cannot_carry_are_refused(tmp_path, name):
+def test_names_that_flare_cannot_carry_are_refused(name):
     with pytest.raises(SilodpError, match="site name"):
-        kits.make_kits(tmp_path, "n", "localhost", 8002, [name], "{}")
-    assert not list(tmp_path.iterdir())
+        kits.check_site_names([name], "localhost")
 
 
-@pytest.mark.parametrize(
-    ("host", "port", "sites", "words"),
-    [
-        ("no host", 8002, ["a"], "host name"),
-        ("localhost", 0, ["a"], "port 0"),
-        ("localhost", 8002, ["a", "A"], "twice"),
-    ],
-)
-def test_wrong_addresses_are_refused(tmp_path, host, port, sites, words):
-    with pytest.raises(SilodpError, match=words):
-        kits.make_kits(tmp_path, "n", host, port, sites, "{}")
+def test_a_name_is_given_once():
+    for names in (["a", "A"], ["coordinator"]):
+        with pytest.raises(SilodpError, match="twice"):
+            kits.check_site_names(names, "coordinator")
 
 
-def test_a_kit_is_unpacked_with_the_sites_own_settings(made, tmp_path):
-    assert kits.unpack_kit(made / "kits" / "Klinik_3.zip", tmp_path / "s" / "kit") == "Klinik_3"
-    kit = tmp_path / "s" / "kit"
-    assert processes.site_name(kit) == "Klinik_3"
-    assert stat.S_IMODE(kit.stat().st_mode) == 0o700
+def test_whatever_came_into_a_kit_later_is_removed(made, tmp_path):
+    folder = tmp_path / "fed"
+    shutil.copytree(made, folder)
+    authority = open_authority(folder, PASSPHRASE)
+    member(folder, authority, "site-1", tmp_path / "site")
+    kit = tmp_path / "site" / "kit"
+    for name in ("custom/x.py", "local/custom/x.py", "startup/evil__p_resources.json"):
+        (kit / name).parent.mkdir(parents=True, exist_ok=True)
+        (kit / name).write_text("{}")
+    (kit / "local/resources.json").write_text("{}")
+    evil = {"components": [{"id": "evil", "path": "os.system", "args": {}}]}
+    (kit / "startup/fed_client.json").write_text(json.dumps(evil))
+    kits.configure_site(kit, read_membership(tmp_path / "site"))
+    hardening.harden_site(kit)
+    assert not list(kit.rglob("x.py"))
+    assert not list(kit.rglob("evil*"))
+    assert "evil" not in (kit / "startup/fed_client.json").read_text()
     assert sorted(path.name for path in (kit / "startup").iterdir()) == [
         "client.crt",
         "client.key",
@@ -250,114 +284,69 @@ def test_a_kit_is_unpacked_with_the_sites_own_settings(made, tmp_path):
     rights = json.loads((kit / "local/authorization.json").read_text())["permissions"]
     assert list(rights) == ["project_admin"]
     assert rights["project_admin"]["byoc"] == rights["project_admin"]["shell_commands"] == "none"
-    with pytest.raises(SilodpError, match="already there"):
-        kits.unpack_kit(made / "kits" / "Klinik_3.zip", kit)
 
 
-def test_whatever_came_into_a_kit_later_is_removed(made, tmp_path):
-    kit = tmp_path / "kit"
-    kits.unpack_kit(made / "kits" / "site-1.zip", kit)
-    for name in ("custom/x.py", "local/custom/x.py", "startup/evil__p_resources.json"):
-        (kit / name).parent.mkdir(parents=True, exist_ok=True)
-        (kit / name).write_text("{}")
-    (kit / "local/resources.json").write_text("{}")
-    kits.harden_site(kit)
-    assert not list(kit.rglob("x.py"))
-    assert not list(kit.rglob("evil*"))
-    assert "class_allow_list" in (kit / "local/resources.json").read_text()
+@pytest.fixture
+def door(made, tmp_path):
+    """A doorkeeper, and a member that it lets in."""
+    folder = tmp_path / "fed"
+    shutil.copytree(made, folder)
+    member(folder, open_authority(folder, PASSPHRASE), "site-1", tmp_path / "site")
+    key = key_id(_read_key(tmp_path / "site" / STARTUP / "client.key").public_key())
+    return Doorkeeper(folder), folder, key
 
 
-def rezipped(source, path, drop=(), add=()):
-    """A kit with files left out and others put in."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
-        for entry in old.infolist():
-            if entry.filename not in drop:
-                new.writestr(entry, old.read(entry))
-        for entry, content in add:
-            new.writestr(entry, content)
-    return path
+def test_only_the_approved_key_is_let_in_until_it_is_removed(door):
+    keeper, folder, key = door
+    assert keeper.why_not("site-1", key, connected=False) is None
+    keeper.came("site-1", key, "token")
+    assert keeper.goes_on("site-1", "token")
+    for name, other in (("site-1", "0" * 64), ("site-2", key), ("site-2", "0" * 64)):
+        assert "not let in" in keeper.why_not(name, other, connected=False)
+    assert not keeper.goes_on("site-1", "another token")
+    assert not keeper.goes_on("site-2", "token")
+    # A server that was restarted takes up the same session, and no other.
+    again = Doorkeeper(folder)
+    assert again.goes_on("site-1", "token")
+    assert not again.goes_on("site-1", "another token")
+    # Removed: at the next sign of life.
+    with changed_members(folder) as members:
+        members.remove("site-1", "today")
+    assert not keeper.goes_on("site-1", "token")
+    assert not again.goes_on("site-1", "token")
+    assert "not let in" in keeper.why_not("site-1", key, connected=False)
 
 
-def link(name):
-    entry = zipfile.ZipInfo(name)
-    entry.create_system = 3
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return entry
+def test_a_second_machine_with_the_same_key_is_named_and_shut_out(door):
+    keeper, folder, key = door
+    keeper.came("site-1", key, "token")
+    assert keeper.heard("site-1", "1.0", 0.0) is None
+    why = keeper.why_not("site-1", key, connected=True, address="10.0.0.9")
+    assert "somebody is connected" in why
+    assert connections(folder)["site-1"].second is None  # it may be the same, begun anew
+    assert keeper.goes_on("site-1", "token")  # the site that was there goes on
+    assert keeper.heard("site-1", "1.0", 0.0)[1] == "10.0.0.9"  # and is told
+    assert connections(folder)["site-1"].second[1] == "10.0.0.9"  # as is the coordinator
 
 
-KEY, CLIENT = "startup/client.key", "startup/fed_client.json"
+def test_a_site_that_was_killed_and_begun_anew_is_no_second_machine(door):
+    keeper, folder, key = door
+    keeper.came("site-1", key, "token")
+    assert keeper.why_not("site-1", key, connected=True) is not None
+    assert keeper.why_not("site-1", key, connected=False) is None  # nobody was heard since
+    keeper.came("site-1", key, "token 2")
+    assert keeper.heard("site-1", "1.0", 0.0) is None
+    assert connections(folder)["site-1"].second is None
+    assert not keeper.goes_on("site-1", "token")
 
 
-@pytest.mark.parametrize(
-    ("drop", "add", "words"),
-    [
-        ((), [("/etc/evil", "")], "path out of its folder"),
-        ((), [("startup/../../evil", "")], "path out of its folder"),
-        ((), [("..\\evil", "")], "path out of its folder"),
-        ((), [("local/custom/evil.py", "")], "holds code"),
-        ((), [("startup/start.sh", "")], "no kit of silodp needs"),
-        ((), [("local/resources.json", "{}")], "no kit of silodp needs"),
-        ((KEY,), [], "has no startup/client.key"),
-        ((KEY,), [(link(KEY), "/etc/shadow")], "holds the link"),
-        ((KEY,), [(KEY, "no key")], "do not belong together"),
-        ((KEY,), [(KEY, "0" * 1100000)], "1100000 bytes"),
-        ((CLIENT,), [(CLIENT, "{}")], "where the server is"),
-        ((CLIENT,), [(CLIENT, "[")], "where the server is"),
-        (
-            (CLIENT,),
-            [(CLIENT, '{"servers": [{"name": 1, "identity": [], "service": {}}]}')],
-            "wher",
-        ),
-    ],
-)
-def test_kits_that_hold_anything_else_are_refused(made, tmp_path, drop, add, words):
-    path = rezipped(made / "kits" / "site-1.zip", tmp_path / "kit.zip", drop, add)
-    with pytest.raises(SilodpError, match=words):
-        kits.unpack_kit(path, tmp_path / "in" / "kit")
-    assert not (tmp_path / "in").exists() or not list((tmp_path / "in").iterdir())
-
-
-def test_a_key_or_certificate_of_another_is_refused(made, tmp_path):
-    other = made / "kits" / "site-2.zip"
-    with zipfile.ZipFile(other) as archive:
-        key = archive.read(KEY)
-    path = rezipped(made / "kits" / "site-1.zip", tmp_path / "kit.zip", [KEY], [(KEY, key)])
-    with pytest.raises(SilodpError, match="key of another certificate"):
-        kits.unpack_kit(path, tmp_path / "kit")
-
-
-def test_code_in_the_clients_configuration_does_not_arrive(made, tmp_path):
-    with zipfile.ZipFile(made / "kits" / "site-1.zip") as archive:
-        told = json.loads(archive.read(CLIENT))
-    told["components"] = [{"id": "evil", "path": "os.system", "args": {}}]
-    told["require_signed_jobs"] = False
-    path = rezipped(
-        made / "kits" / "site-1.zip", tmp_path / "kit.zip", [CLIENT], [(CLIENT, json.dumps(told))]
-    )
-    kits.unpack_kit(path, tmp_path / "kit")
-    text = (tmp_path / "kit" / CLIENT).read_text()
-    assert "evil" not in text
-    assert "require_signed_jobs" not in text
-
-
-@pytest.mark.parametrize("size", [0, 10, 1000, -1])
-def test_a_damaged_kit_is_refused(made, tmp_path, size):
-    whole = (made / "kits" / "site-1.zip").read_bytes()
-    path = tmp_path / "kit.zip"
-    path.write_bytes(whole[:size])
-    with pytest.raises(SilodpError, match="damaged or is no zip"):
-        kits.unpack_kit(path, tmp_path / "kit")
-    with pytest.raises(SilodpError, match="is not there"):
-        kits.unpack_kit(tmp_path / "none.zip", tmp_path / "kit")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["kit.zip"]
-
-
-def test_a_flipped_byte_is_refused(made, tmp_path):
-    whole = bytearray((made / "kits" / "site-1.zip").read_bytes())
-    whole[200] ^= 255
-    (tmp_path / "kit.zip").write_bytes(whole)
-    with pytest.raises(SilodpError, match=r"kit\.zip"):
-        kits.unpack_kit(tmp_path / "kit.zip", tmp_path / "kit")
+def test_what_a_site_sends_does_not_break_the_server(door):
+    keeper, folder, _ = door
+    for odd in (None, 3, "x" * 1000, ["x"], {"x": 1}, float("nan")):
+        keeper.heard("site-1", odd, odd)
+    keeper.heard("site-1", "1", 5.0)
+    keeper._write(at_once=True)
+    assert connections(folder)["site-1"].version == "1"
 
 
 def test_a_later_process_of_the_same_number_is_not_taken_for_ours(tmp_path):
@@ -399,11 +388,11 @@ def test_stopping_ends_children_in_sessions_of_their_own(tmp_path):
 def test_without_a_server_the_remedy_is_said(made, tmp_path):
     with pytest.raises(SilodpError, match="start the server first"):
         jobs.registered(made)
-    with pytest.raises(SilodpError, match="make the kits first"):
+    with pytest.raises(SilodpError, match="start the server first"):
         jobs.registered(tmp_path)
-    with pytest.raises(SilodpError, match="make the kits first"):
+    with pytest.raises(SilodpError, match=r"members\.json does not exist"):
         processes.start_server(tmp_path)
-    with pytest.raises(SilodpError, match="holds no kit"):
+    with pytest.raises(SilodpError, match="silodp site init"):
         processes.start_site(tmp_path)
 
 
@@ -413,8 +402,9 @@ class Federation:
     def __init__(self, root):
         self.folder = root / "a federation"
         self.sites = {site: root / "sites" / site for site in SITES}
-        for path in kits.make_kits(self.folder, "tests", "localhost", free_port(), SITES, "{}"):
-            kits.unpack_kit(path, self.sites[path.stem] / "kit")
+        authority = coordinator(self.folder)
+        for site, own in self.sites.items():
+            member(self.folder, authority, site, own)
 
     def start(self):
         processes.start_server(self.folder)
@@ -506,7 +496,7 @@ def test_a_lost_site_a_quorum_code_and_commands(federation):
     # A server that lets its administrator do anything still cannot command a site.
     processes.stop(federation.folder / processes.SERVER_PID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "harden_server", allow_all)
+        patch.setattr(kits, "harden_server", allow_all)
         processes.start_server(federation.folder)
     wait_until(lambda: jobs.registered(federation.folder) == sorted(SITES))
     with jobs._session(federation.folder) as session:

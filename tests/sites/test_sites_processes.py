@@ -34,7 +34,7 @@ def submitted(federation, run):
         report=lambda told: None,
         say=said.append,
     )
-    assert is_finished(told, 3), (told, said)
+    assert is_finished(told, federation.proposal.sites), (told, said)
     return said
 
 

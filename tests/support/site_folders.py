@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from silodp.sites.consents import consent
-from silodp.sites.coordinator import PROPOSAL_FILE, Coordinator
+from silodp.sites.coordinator import Coordinator
+from silodp.sites.membership.coordinator import PROPOSAL_FILE
 from silodp.sites.proposal import proposal_of
 from silodp.sites.worker import SiteWorker
 

@@ -9,12 +9,15 @@ import psutil
 from site_folders import SITES, schema, site_text, table
 
 from silodp.privacy.policy import Policy
-from silodp.sites.consents import consent
+from silodp.sites.demo import let_in
 from silodp.sites.federation_setup import progress_of, set_up_federation
 from silodp.sites.flare.processes import SERVER_PID, SITE_PID, start_server, start_site, stop
+from silodp.sites.membership.authority import open_authority
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import _toml
-from silodp.sites.site_setup import set_up
+from silodp.sites.site_setup import SiteSettings, consent_to, offered_proposal, set_up
+
+PASSPHRASE = "four words drawn by lot"
 
 
 def free_port():
@@ -23,11 +26,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def fed_text(port, rounds, deadline, quorum, method):
+def fed_text(port, rounds, deadline, quorum, method, host="localhost"):
     lines = [
         'name = "processes"',
         f"sites = {_toml(list(SITES))}",
-        f'[server]\nhost = "localhost"\nport = {port}',
+        f'[server]\nhost = "{host}"\nport = {port}',
         f'[training]\nmethod = "{method}"\nrounds = {rounds}\nbatch_size = 16\nlr = 0.1',
         'weights = "uniform"',
         f"[rules]\ndeadline = {deadline}\nquorum = {quorum}",
@@ -45,19 +48,22 @@ def fed_text(port, rounds, deadline, quorum, method):
 class Processes:
     """The folders of a federation whose processes run."""
 
-    def __init__(self, folder, rounds=10, deadline=6, quorum=2, method="ebmtl"):
-        text = fed_text(free_port(), rounds, deadline, quorum, method)
+    def __init__(self, folder, rounds=10, deadline=6, quorum=2, method="ebmtl", host="localhost"):
+        text = fed_text(free_port(), rounds, deadline, quorum, method, host)
         (folder / "fed.toml").write_text(text)
-        made = set_up_federation(folder / "fed.toml", folder / "coordinator")
-        self.fed, self.proposal, self.kits = made.folder, made.proposal, made.kits
+        made = set_up_federation(folder / "fed.toml", folder / "coordinator", PASSPHRASE)
+        self.fed, self.proposal = made.folder, made.proposal
+        authority = open_authority(self.fed, PASSPHRASE)
         self.sites = {}
-        for place, (site, kit) in enumerate(zip(SITES, made.kits, strict=True)):
+        for place, (site, invitation) in enumerate(zip(SITES, made.invitations, strict=True)):
             own = folder / f"at-{site}"
             own.mkdir()
             table(place).to_csv(own / "records.csv", index=False)
             data = DataAtSite(path=own / "records.csv")
-            self.sites[site] = set_up(kit, own / site, data, Policy(4.0, 1e-3, 1000.0, 1e-2))
-            consent(self.sites[site], self.proposal)
+            settings = SiteSettings(data, Policy(4.0, 1e-3, 1000.0, 1e-2))
+            self.sites[site] = set_up(invitation, own / site, settings)
+            consent_to(self.sites[site], offered_proposal(self.sites[site], None))
+            let_in(self.fed, authority, self.sites[site])
 
     def use_keys(self, keys):
         """Of the operating system, or for testing."""
@@ -114,7 +120,7 @@ def wait_for_round(fed, job, number, seconds=60.0):
     raise AssertionError(f"round {number} is not reached")
 
 
-def allow_all(server, store):
+def allow_all(server, store, removed=()):
     rights = {"format_version": "1.0", "permissions": {"project_admin": "any"}}
     (server / "local" / "authorization.json").write_text(json.dumps(rights))
 

@@ -60,28 +60,12 @@ def init(
 
 
 @app.command("join")
+@site_commands.takes_site_options
 def join(
+    given: dict[str, Any],
     invitation: Annotated[
         Path, typer.Argument(metavar="INVITATION", help="The file from the coordinator.")
     ],
-    folder: site_commands.SiteOut = None,
-    data: site_commands.SiteData = None,
-    url: site_commands.Url = None,
-    url_env: site_commands.UrlEnv = None,
-    query: site_commands.Query = None,
-    epsilon: site_commands.Epsilon = None,
-    delta: site_commands.Delta = None,
-    lifetime_epsilon: site_commands.LifetimeEpsilon = None,
-    lifetime_delta: site_commands.LifetimeDelta = None,
-    relation: site_commands.OneRelation = "add-remove",
-    subject_column: site_commands.SubjectColumn = None,
-    records: site_commands.PublicRecords = None,
-    hide_noise: site_commands.HideNoise = False,
-    test_fraction: site_commands.TestFraction = 0.2,
-    id_column: site_commands.IdColumn = None,
-    source: site_commands.Source = None,
-    ledger: site_commands.Ledgers = None,
-    yes: site_commands.Yes = False,
 ) -> None:
     """Makes the site's folder and key, shows the plan, asks for consent, writes the join file.
 
@@ -101,28 +85,11 @@ def join(
         f"coordinator: {fingerprint(invited.public)}"
     )
     own = site_commands.make_site_folder(
-        lambda **own: set_up_by_file(invitation, folder, **own),
+        lambda settings: set_up_by_file(invitation, given["folder"], settings),
         invited.site,
-        {"path": data, "url": url, "url_env": url_env, "query": query},
-        {
-            "epsilon": epsilon,
-            "delta": delta,
-            "lifetime_epsilon": lifetime_epsilon,
-            "lifetime_delta": lifetime_delta,
-            "relation": relation,
-            "subject": subject_column,
-            "records": records,
-        },
-        {
-            "tell_noise": not hide_noise,
-            "test_fraction": test_fraction,
-            "id_column": id_column,
-        },
-        source,
-        ledger,
-        yes,
+        given,
     )
-    if own is None or not site_commands.ask_consent(own, None, yes):
+    if own is None or not site_commands.ask_consent(own, None, given["yes"]):
         return
     site = ExchangeSite(own)
     console.print(f"Send: {safe(str(site.write_join()))}")
@@ -297,6 +264,7 @@ def status(
             f"{own['fingerprint']}. Coordinator: {own['coordinator']}"
         )
         console.print(site_commands.status_table(own))
+        site_commands.print_problems(own["problems"])
         return
     own = status_of(CoordinatorFolder(folder))
     if as_json:

@@ -115,7 +115,7 @@ def _with_options(command: Callable[..., None], names: Collection[str]) -> Calla
         given, own = _split(kwargs, names)
         command(given, **own)
 
-    return _with_parameters(wrapped, command, _parameters(names))
+    return with_parameters(wrapped, command, _parameters(names))
 
 
 def _with_config(command: Callable[..., None], names: Collection[str]) -> Callable[..., None]:
@@ -134,7 +134,7 @@ def _with_config(command: Callable[..., None], names: Collection[str]) -> Callab
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     config_option = inspect.Parameter("config", keyword, default=None, annotation=config)
-    return _with_parameters(wrapped, command, _parameters(names), (config_option,))
+    return with_parameters(wrapped, command, _parameters(names), (config_option,))
 
 
 def _split(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,7 +143,7 @@ def _split(kwargs: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any]
     return {name: value for name, value in given.items() if value is not None}, kwargs
 
 
-def _with_parameters(
+def with_parameters(
     wrapped: Callable[..., None],
     command: Callable[..., None],
     first: tuple[inspect.Parameter, ...],

@@ -1,6 +1,8 @@
 """`silodp site`: for the people who run a site. Its records, policy and ledger stay there."""
 
+import inspect
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ from rich.table import Table
 
 from silodp.base.errors import SilodpError
 from silodp.cli import ledger as ledger_commands
-from silodp.cli.options import AsJson, Yes
+from silodp.cli.options import AsJson, Yes, with_parameters
 from silodp.cli.terminal import answers, notes, print_json, safe
 from silodp.config.choices import Relation
 from silodp.privacy.policy import PUBLIC, RECORD_COUNT
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from silodp.sites.findings import Finding, Looked
     from silodp.sites.site_data import DataAtSite
+    from silodp.sites.site_setup import SiteSettings
     from silodp.sites.sources import Claim
 
 app = typer.Typer(
@@ -83,14 +86,21 @@ Ledgers = Annotated[
         help="Folder of the site's ledgers; else $SILODP_LEDGERS or ~/.local/share/silodp.",
     ),
 ]
+Foreground = Annotated[
+    bool,
+    typer.Option("--foreground", help="Stay, and write to standard output: for systemd."),
+]
+ServiceOut = Annotated[Path, typer.Option("--out", help="Folder for the two files.")]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="One line, and exit code 0 (well), 1 (degraded) or 2 (down)."),
+]
 SiteOut = Annotated[
     Path | None, typer.Option("--out", help="Folder to make; else named after the site.")
 ]
 
 
-@app.command("init")
-def init(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The zip from the coordinator.")],
+def _own_options(
     folder: SiteOut = None,
     data: SiteData = None,
     url: Url = None,
@@ -110,72 +120,79 @@ def init(
     ledger: Ledgers = None,
     yes: Yes = False,
 ) -> None:
-    """Makes the site's folder from its kit, checks the data, shows the plan, asks for consent.
+    """What a site decides for itself when it is set up, over a network or by file."""
+
+
+def takes_site_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Adds the options with which a site is set up; the command's first parameter gets them."""
+    own = inspect.signature(_own_options).parameters
+    keyword = inspect.Parameter.KEYWORD_ONLY
+
+    def wrapped(**kwargs: Any) -> None:
+        command({name: kwargs.pop(name) for name in own}, **kwargs)
+
+    return with_parameters(
+        wrapped, command, (), tuple(one.replace(kind=keyword) for one in own.values())
+    )
+
+
+@app.command("init")
+@takes_site_options
+def init(
+    given: dict[str, Any],
+    invitation: Annotated[
+        Path, typer.Argument(metavar="INVITATION", help="The file from the coordinator.")
+    ],
+) -> None:
+    """Makes the site's folder and key, checks the data, shows the plan, asks for consent.
 
     Nothing is sent. Options that are missing are asked for. Shows what was spent on these records
-    before, in any federation.
+    before, in any federation. Writes the request for a certificate, which you send; it holds
+    nothing but the public half of the key.
     """
+    from silodp.sites.membership.site import authority_fingerprint, read_invitation
     from silodp.sites.site_setup import set_up
 
-    own = make_site_folder(
-        lambda **own: set_up(kit, folder, **own),
-        kit.stem,
-        {"path": data, "url": url, "url_env": url_env, "query": query},
-        {
-            "epsilon": epsilon,
-            "delta": delta,
-            "lifetime_epsilon": lifetime_epsilon,
-            "lifetime_delta": lifetime_delta,
-            "relation": relation,
-            "subject": subject_column,
-            "records": records,
-        },
-        {
-            "tell_noise": not hide_noise,
-            "test_fraction": test_fraction,
-            "id_column": id_column,
-        },
-        source,
-        ledger,
-        yes,
+    invited, proposal = read_invitation(invitation)
+    answers(soft_wrap=True).print(
+        f"{safe(proposal.name)} invites {safe(invited.site)}. Fingerprint of the coordinator's "
+        f"authority: {authority_fingerprint(invited)}"
     )
-    if own is not None and ask_consent(own, None, yes):
+    own = make_site_folder(
+        lambda settings: set_up(invitation, given["folder"], settings), invited.site, given
+    )
+    if own is not None and ask_consent(own, None, given["yes"]):
         _say_next(own)
 
 
 def make_site_folder(
-    set_up: "Callable[..., Path]",
-    site: str,
-    records_at: dict[str, Any],
-    budget: dict[str, Any],
-    settings: dict[str, Any],
-    source: str | None,
-    ledger: Path | None,
-    yes: bool,
+    set_up: "Callable[[SiteSettings], Path]", site: str, given: dict[str, Any]
 ) -> Path | None:
     """Asks for what is missing, and makes a site's folder; None if the user declined its source.
 
     Args:
-      set_up: makes the folder; given data, policy, claim and the settings.
-      site: a name for errors, before the site's own is known.
-      records_at: the options that say where the records are.
-      budget: the options that make up the policy.
-      settings: further options of `set_up`.
-      source: the site's own name for its records.
-      ledger: the folder of its ledgers.
-      yes: whether nothing is asked.
+      set_up: makes the folder.
+      site: the site's name.
+      given: the options that `takes_site_options` adds.
     """
     from silodp.privacy.policy import Policy
     from silodp.sites.site_data import data_at_site, found_dialect
+    from silodp.sites.site_setup import SiteSettings
     from silodp.sites.sources import ledgers_dir
 
-    records_at = {name: str(value) for name, value in records_at.items() if value is not None}
+    yes = given["yes"]
+    places = {"path": "data", "url": "url", "url_env": "url_env", "query": "query"}
+    records_at = {
+        name: str(given[option]) for name, option in places.items() if given[option] is not None
+    }
     if not records_at:
         records_at["path"] = _prompt(
             "--data", "The site's table, a CSV (or other text) or Parquet file", str, yes
         )
     if "path" in records_at:
         records_at["path"] = str(Path(records_at["path"]).expanduser().absolute())
+    fields = ("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "relation", "records")
+    budget = {name: given[name] for name in fields} | {"subject": given["subject_column"]}
     for name, words in (("epsilon", "The site's budget, epsilon"), ("delta", "delta")):
         if budget[name] is None:
             budget[name] = _prompt(f"--{name}", words, float, yes)
@@ -186,15 +203,25 @@ def make_site_folder(
         answers(soft_wrap=True).print(f"The table is read as {safe(form.words)}: see site.toml.")
         records_at |= form.as_toml()
     data = data_at_site("The site's data", Path.cwd(), records_at)
+    ledger = given["ledger"]
     ledgers = ledgers_dir() if ledger is None else ledger.expanduser().absolute()
-    claim = _claim(site, source, data, ledgers, yes)
+    claim = _claim(site, given["source"], data, ledgers, yes)
     if claim is None:
         answers(soft_wrap=True).print(
             "Nothing was made: give these records a name of their own with --source, or the name "
             "that they have."
         )
         return None
-    own = set_up(data=data, policy=policy, claim=claim, **settings)
+    own = set_up(
+        SiteSettings(
+            data,
+            policy,
+            tell_noise=not given["hide_noise"],
+            test_fraction=given["test_fraction"],
+            id_column=given["id_column"],
+            claim=claim,
+        )
+    )
     answers(soft_wrap=True).print(
         f"{safe(str(own))} is made. If what follows is refused, correct its site.toml, then: "
         f"silodp site consent {safe(str(own))}"
@@ -255,6 +282,13 @@ def _source_name(known: list[str], suggested: str, ledgers: Path, yes: bool) -> 
                 "records are one of them, moved or exported again, give its name."
             )
         return _prompt("--source", "The site's own name for these records", str, yes, suggested)
+    if others := known_sources(ledgers):
+        # A script must not give records that were exported again a new lifetime.
+        names = ", ".join(map(repr, others))
+        raise SilodpError(
+            f"--source is missing: these records are not known here, and {names} are: give the "
+            "name of one of them if these are its records, moved or exported again, else a new one."
+        )
     if is_taken(ledgers, suggested):
         raise SilodpError(
             f"--source is missing: the name {suggested!r} is that of another source: give it if "
@@ -291,26 +325,125 @@ def _prompt(flag: str, words: str, kind: type, yes: bool, usual: Any = None) -> 
 def consent(
     folder: Folder,
     proposal: Annotated[
-        Path | None, typer.Option(help="Another proposal (JSON) than that of the kit.")
+        Path | None,
+        typer.Option(help="A newer proposal, the file that the coordinator sent to all sites."),
     ] = None,
+    other_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--other-ledger",
+            help="These are other records now: their ledger holds all that was spent on them.",
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Shows what does not fit a proposal's schema and what it would cost, and asks for consent.
 
-    This is the time to look: after consent, no record is refused any more.
+    This is the time to look: after consent, no record is refused any more. Consent to a newer
+    proposal takes the place of that before; the ledger goes on.
     """
+    if other_ledger and not _takes_other_ledger(folder, yes):
+        return
     if ask_consent(folder, proposal, yes):
         _say_next(folder)
 
 
-def _say_next(folder: Path) -> None:
-    """Prints what comes after consent: the site's process, or a file to send."""
-    from silodp.sites.exchange.site_folder import is_sites
+def _takes_other_ledger(folder: Path, yes: bool) -> bool:
+    """Asks whether another ledger than the site answered with is right; no script says so."""
+    from silodp.sites.shown_ledger import accept_other
+    from silodp.sites.site_files import read_site
+    from silodp.sites.site_setup import standing
 
-    then = f"silodp site start {safe(str(folder))}"
+    config = read_site(folder)
+    if yes:
+        raise SilodpError("--other-ledger is for a person to say: leave out --yes.")
+    console = answers(soft_wrap=True)
+    console.print(
+        f"By the ledger of {safe(repr(config.ledger_name))}, epsilon "
+        f"{standing(config)['spent']:.4g} is spent. This site has answered with another ledger "
+        "before."
+    )
+    question = "Does this one hold all that was ever spent on the records that the site uses now?"
+    if not typer.confirm(question, default=False):
+        console.print("Nothing was changed: put back the newest copy of the ledger.")
+        return False
+    if not accept_other(folder):
+        console.print("No ledger was refused, so there is nothing to take.")
+    return True
+
+
+@app.command("join")
+def join(
+    folder: Folder,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="NAME.certificate, from the coordinator.")
+    ],
+    yes: Yes = False,
+) -> None:
+    """Puts a certificate from the coordinator in its place; also where the server has moved.
+
+    Refuses one of another federation, another site, another key, or an older one. The first time,
+    asks whether the authority's fingerprint was compared.
+    """
+    from silodp.sites.flare.processes import SITE_PID, is_running
+    from silodp.sites.membership.site import pinned_fingerprint, read_membership, take_certificate
+
+    console, own = answers(soft_wrap=True), safe(str(folder))
+    if read_membership(folder).issued == 0:
+        console.print(f"Fingerprint of the authority: {pinned_fingerprint(folder)}")
+        question = "Is it the one that the coordinator read to you, on a number that you knew?"
+        if not yes and not typer.confirm(question, default=False):
+            console.print("Nothing was changed.")
+            return
+    until = take_certificate(folder, file)
+    console.print(f"The certificate is valid until {until:%Y-%m-%d}.")
+    if is_running(folder / SITE_PID):
+        console.print(f"It is used from the next start on: silodp site stop {own}, then start.")
+    else:
+        console.print(f"Next: silodp site start {own}")
+
+
+@app.command("renew")
+def renew(folder: Folder) -> None:
+    """Makes a new key and a request for its certificate; nothing else about the site changes.
+
+    Ledger, policy, records and consent stay. Until the certificate comes (site join), the site
+    goes on with the one that it has.
+    """
+    from silodp.sites.membership.site import fingerprint_at
+    from silodp.sites.membership.site import renew as make_request
+
+    console = answers(soft_wrap=True)
+    console.print(f"Send: {safe(str(make_request(folder)))}")
+    console.print(f"Fingerprint of the new key: {fingerprint_at(folder)}")
+    console.print(
+        f"Next: silodp site join {safe(str(folder))} FILE, what the coordinator sends back"
+    )
+
+
+def _say_next(folder: Path) -> None:
+    """Prints what comes after consent: a request to send, the site's process, or a file."""
+    from silodp.sites.exchange.site_folder import is_sites
+    from silodp.sites.membership.site import (
+        certificate_at,
+        fingerprint_at,
+        is_member,
+        write_request,
+    )
+
+    console, own = answers(soft_wrap=True), safe(str(folder))
     if is_sites(folder):
-        then = f"silodp exchange answer {safe(str(folder))} INVITATION, and send what it writes"
-    answers(soft_wrap=True).print(f"Next: {then}")
+        console.print(f"Next: silodp exchange answer {own} INVITATION, and send what it writes")
+    elif is_member(folder) and certificate_at(folder) is None:
+        console.print(f"Send: {safe(str(write_request(folder)))}")
+        console.print(f"Fingerprint of this site: {fingerprint_at(folder)}")
+        console.print(
+            "Compare both fingerprints with the coordinator by phone, with a number that did not "
+            "come with the files."
+        )
+        console.print(f"Next: silodp site join {own} FILE, what the coordinator sends back")
+    else:
+        console.print(f"Next: silodp site start {own}")
 
 
 def ask_consent(folder: Path, path: Path | None, yes: bool) -> bool:
@@ -318,14 +451,14 @@ def ask_consent(folder: Path, path: Path | None, yes: bool) -> bool:
     from silodp.base.values import plain
     from silodp.cli.plan import print_plan
     from silodp.runs.planning import describe_plans
-    from silodp.sites.consents import consent
     from silodp.sites.findings import findings_of_parts, look_at
     from silodp.sites.site_files import read_site
     from silodp.sites.site_plan import ledgers_at_site, plan_of
-    from silodp.sites.site_setup import proposal_at, standing
+    from silodp.sites.site_setup import consent_to, offered_proposal, standing
     from silodp.sites.sources import claim_of
 
-    proposal, config = proposal_at(folder, path), read_site(folder)
+    offered, config = offered_proposal(folder, path), read_site(folder)
+    proposal = offered.proposal
     claim = claim_of(config)
     console = answers(soft_wrap=True)
     with notes().status("Reading the records and working out the plan..."):
@@ -378,7 +511,7 @@ def ask_consent(folder: Path, path: Path | None, yes: bool) -> bool:
         return False
     if claim is not None:
         claim.make()
-    consent(folder, proposal)
+    consent_to(folder, offered)
     console.print("Consent is written down.")
     return True
 
@@ -405,12 +538,14 @@ def _print_findings(inspection: "Looked", findings: "list[Finding]") -> None:
 
 
 @app.command("start")
-def start(folder: Folder) -> None:
+def start(folder: Folder, foreground: Foreground = False) -> None:
     """Starts the site: it connects to the coordinator and waits for jobs, in the background."""
-    from silodp.sites.flare.processes import start_site
+    from silodp.sites.flare.processes import become_site, start_site
     from silodp.sites.site_files import read_site
 
     site = read_site(folder).site
+    if foreground:
+        become_site(folder)
     with notes().status(f"Connecting {safe(site)} to the coordinator..."):
         connected = start_site(folder)
     state = "is connected" if connected else "runs, but has not reached the coordinator yet"
@@ -431,34 +566,45 @@ def stop_site(folder: Folder) -> None:
 def status(
     folder: Folder,
     watch: Annotated[bool, typer.Option("--watch", help="Keep showing it, until Ctrl-C.")] = False,
+    check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Shows whether the site runs, where its jobs stand, and what is spent."""
+    """Shows whether the site is connected, what is wrong, where jobs stand, and what is spent."""
     from silodp.sites.site_setup import site_status
 
+    found = site_status(folder)
+    if check:
+        say_check(found["level"], found["problems"])
     if as_json:
-        print_json(site_status(folder))
+        print_json(found)
         return
     if not watch:
-        answers(soft_wrap=True).print(status_table(site_status(folder)))
+        answers(soft_wrap=True).print(status_table(found))
+        print_problems(found["problems"])
         return
-    with Live(status_table(site_status(folder)), console=answers(True)) as live:
+    with Live(status_table(found), console=answers(True)) as live:
         while True:
             time.sleep(0.5)
             live.update(status_table(site_status(folder)))
 
 
+def say_check(level: int, problems: list[str]) -> None:
+    """One line for a monitor, and its exit code: 0 well, 1 degraded, 2 down."""
+    from silodp.sites.health import WORDS
+
+    answers(soft_wrap=True).print(safe("; ".join([WORDS[level], *problems])))
+    raise typer.Exit(level)
+
+
+def print_problems(problems: list[str]) -> None:
+    """Each problem, on a line of its own."""
+    for words in problems:
+        answers(soft_wrap=True).print(f"[yellow]{safe(words)}[/]")
+
+
 def status_table(standing: dict[str, Any]) -> Table:
     """A site's jobs, and what is spent of its lifetime."""
-    running = (
-        "connected"
-        if standing["connected"]
-        else "running"
-        if standing["running"]
-        else "not running"
-    )
-    if standing.get("by_file"):
-        running = "answers by file"
+    running = "answers by file" if standing.get("by_file") else _connection_words(standing)
     title = f"{safe(standing['site'])}: {running}; spent {standing['spent']:.4g} of epsilon "
     title += f"{standing['lifetime']:g} ({_shares(standing)})"
     again = standing["same_again"]
@@ -466,18 +612,37 @@ def status_table(standing: dict[str, Any]) -> Table:
         title += f"; one more job like the last takes {again['share']:.0%}, {again['runs']} fit"
     whose = "" if standing["source"] is None else f"source {safe(standing['source'])}, "
     caption = f"{whose}ledger {safe(standing['ledger'])}"
-    columns = ("job", "method", "round", "answered", "charged", "state")
+    if standing.get("certificate_until"):
+        caption += f"; certificate valid until {standing['certificate_until']}"
+    if standing.get("clock") is not None:
+        caption += f"; clock {standing['clock']:+.1f} s from the coordinator's"
+    if standing.get("version"):
+        caption += f"; silodp {safe(standing['version'])} there"
+    columns = ("job", "method", "round", "took part in", "charged", "state")
     table = Table(*columns, title=title, caption=caption)
     for job in standing["jobs"]:
         table.add_row(
             safe(job["job"]),
             safe(job["method"]),
             f"{job['round']} / {job['rounds']}",
-            str(job["answered"]),
+            f"{job['answered']} of {job['round']} rounds",
             "nothing" if job["charged"] is None else f"{job['charged']} rounds",
             safe(job["state"]),
         )
     return table
+
+
+def _connection_words(standing: dict[str, Any]) -> str:
+    """Whether the site is connected, and since when it is not."""
+    from silodp.sites.health import moment
+
+    if not standing["running"]:
+        return "not running"
+    if standing["connected"]:
+        return "connected"
+    if standing.get("heard") is None:
+        return "running, not let in yet"
+    return f"cut off since {moment(standing['heard'])}, trying again"
 
 
 def _shares(standing: dict[str, Any]) -> str:
@@ -489,6 +654,42 @@ def _shares(standing: dict[str, Any]) -> str:
         f"reserved, {standing['given_back_share']:.0%} was given back, "
         f"{standing['left_share']:.0%} is left"
     )
+
+
+@app.command("doctor")
+def doctor(folder: Folder, as_json: AsJson = False) -> None:
+    """Looks at what the site needs: network, certificate, clock, disk, ledger, records, versions.
+
+    Ends with exit code 1 if something is wrong. Nothing is released, and nothing charged.
+    """
+    from silodp.sites.preflight import preflight
+
+    with notes().status("Looking..."):
+        found = preflight(folder)
+    if as_json:
+        print_json([one._asdict() for one in found])
+    else:
+        table = Table("what", "", "how it is")
+        for one in found:
+            table.add_row(one.what, "well" if one.well else "[bold red]wrong[/]", safe(one.words))
+        answers().print(table)
+    if not all(one.well for one in found):
+        raise typer.Exit(1)
+
+
+@app.command("service")
+def service(folder: Folder, out: ServiceOut = Path()) -> None:
+    """Writes a unit for systemd and a container file that run the site and restart it."""
+    from silodp.sites.service import Service, write_service
+    from silodp.sites.site_files import read_site
+
+    own = read_site(folder)
+    data = () if own.data.path is None else (own.folder / own.data.path,)
+    made = Service("site", own.site, folder, (own.ledger,), data)
+    for path in write_service(made, out):
+        answers(soft_wrap=True).print(
+            f"Written: {safe(str(path))}. Its first lines say how to use it."
+        )
 
 
 @app.command("ledger")
@@ -514,6 +715,32 @@ def ledger(
         ledger_commands.show_summary([own], [config.policy], str(folder), as_json)
         return
     ledger_commands.show(config.ledger, config.ledger_name, as_json)
+
+
+@app.command("trail")
+def trail(folder: Folder, as_json: AsJson = False) -> None:
+    """Shows who asked this site for what, and what it answered, refused and charged.
+
+    Each line holds the one before, and the ledger holds the trail: what was changed is refused.
+    """
+    from silodp.privacy.ledger.storage import exists, read_ledger
+    from silodp.sites.site_files import read_site
+    from silodp.sites.trail import check_against, read_trail
+
+    config, lines = read_site(folder), read_trail(folder)
+    if exists(config.ledger, config.ledger_name):
+        entries = read_ledger(config.ledger, config.ledger_name).entries
+        check_against(lines, entries, folder)
+    if as_json:
+        print_json([asdict(line) for line in lines])
+        return
+    table = Table("time", "federation", "job", "asked to", "from round", "outcome")
+    for line in lines:
+        outcome = line.outcome + (f": {line.reason}" if line.reason else "")
+        number = str(line.round + 1) if line.kind == "train" else ""
+        names = (line.time, line.federation, line.job, line.kind, number, outcome)
+        table.add_row(*map(safe, names))
+    answers(soft_wrap=True).print(table)
 
 
 @app.command("models")

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
@@ -32,11 +33,15 @@ from silodp.sites.agreed_job import (
     weights_of,
 )
 from silodp.sites.arrays import OTHER_VERSION, largest_noise, norm_of, tree_of
-from silodp.sites.proposal import is_job_of, read_proposal
+from silodp.sites.membership.coordinator import proposal_of_job
+from silodp.sites.proposal import is_job_of
 from silodp.sites.protocol import Kind, Reply, Request
+from silodp.sites.shown_ledger import is_token
 from silodp.sites.state_file import load_state, save_state
 
-PROPOSAL_FILE, STATE = "proposal.json", "state"
+STATE = "state"
+SHOWN_FILE, SHOWN_FORMAT = "shown.json", 1
+_SHOWN_REMEDY = "put back an intact copy; it shows when a site's ledger begins anew"
 STATE_FILE, LEARNED_FILE = "state.npz", "learned.json"
 # A site is left out after this number of dropped messages in a row.
 _MOST_DROPPED = 3
@@ -69,12 +74,12 @@ class Coordinator:
           job: its name.
           silence: what is said of a site that does not answer; else that it did not in time.
         """
-        text = (folder / PROPOSAL_FILE).read_text(encoding="utf-8")
-        self.proposal = read_proposal(text, str(folder / PROPOSAL_FILE))
-        if not is_job_of(job, self.proposal):
+        found = proposal_of_job(folder, lambda one: is_job_of(job, one))
+        if found is None:
             raise SilodpError(
-                f"Job {job!r} is not one of the proposal in {folder}: submit it again."
+                f"Job {job!r} is not one of the proposals in {folder}: submit it again."
             )
+        self.proposal = found
         self._name, self._folder = job, folder / STATE / job
         self._job, self._method = coordinators_job(self.proposal)
         self._server, silo = first_states(self.proposal, self._job, self._method)
@@ -93,13 +98,15 @@ class Coordinator:
         self._about: dict[str, Any] = {
             "round": 0,  # the next one
             "records": {},
+            "answered": {},  # in how many rounds each site took part
             "finished": [],
             "metrics": {},
             "seconds": 0.0,
         }
-        found = load_state(self._folder / STATE_FILE)
-        if found is not None:
-            self._about, lists = found
+        state = load_state(self._folder / STATE_FILE)
+        if state is not None:
+            about, lists = state
+            self._about |= about
             self._server = unflatten(lists["server"], self._server, OTHER_VERSION)
         self._phase: Kind = "join"
         self.targets = list(self.proposal.sites)
@@ -109,6 +116,8 @@ class Coordinator:
         self._silent: list[str] = []  # sites that did not answer, and may when they are back
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
         self._last_message: dict[str, tuple[int, str]] = {}
+        self._shown_file = folder / SHOWN_FILE
+        self._shown: dict[str, str] = _read_shown(self._shown_file)
         self._sent_at = time.perf_counter()
 
     @property
@@ -150,7 +159,8 @@ class Coordinator:
         return self._request("finish", broadcast)
 
     def _request(self, kind: Kind, arrays: list[np.ndarray]) -> Request:
-        return Request(kind, self._name, self.proposal.text, self._about["round"], arrays)
+        number, text = self._about["round"], self.proposal.text
+        return Request(kind, self._name, text, number, arrays, shown=dict(self._shown))
 
     def receive(self, replies: Mapping[str, Reply]) -> None:
         """Takes the replies to a request; drops what does not fit, and logs it."""
@@ -166,8 +176,19 @@ class Coordinator:
                 self._leave_out(site, f"refused: {_one_line(reply.reason)}")
             else:
                 good[site] = reply
+        self._keep_shown(good)
         {"join": self._joined, "train": self._trained, "finish": self._finished}[self._phase](good)
         self._report()
+
+    def _keep_shown(self, replies: Mapping[str, Reply]) -> None:
+        """Keeps what sites show of their ledgers, in whichever job, to show it to them again."""
+        found = {site: reply.about.get("ledger") for site, reply in replies.items()}
+        new = {site: str(token) for site, token in found.items() if is_token(token)}
+        if any(self._shown.get(site) != token for site, token in new.items()):
+            # Other jobs write it, too: theirs is as good.
+            self._shown = _read_shown(self._shown_file) | new
+            content = {"format": SHOWN_FORMAT, "sites": self._shown}
+            write_file(self._shown_file, json.dumps(content), sync="folder")
 
     def _joined(self, replies: Mapping[str, Reply]) -> None:
         by_records = self.proposal.training["weights"] == "records"
@@ -198,6 +219,7 @@ class Coordinator:
         for site in messages:
             self._dropped[site] = 0
             self._status[site] = "taking part"
+            self._about["answered"][site] = self._about["answered"].get(site, 0) + 1
         self._server = server
         self._about["round"] = number + 1
         self._about["seconds"] += time.perf_counter() - self._sent_at
@@ -235,25 +257,34 @@ class Coordinator:
             self._drop(site, "merged, it leaves models that are not finite")
         return {site: m for site, m in messages.items() if site not in spoiling}
 
+    def check_answer(self, site: str, reply: Reply) -> None:
+        """Refuses a site's answer to the next round that would be dropped whatever others say."""
+        self._message(site, reply, self._about["round"])
+        self._check_size(reply)
+
+    def _check_size(self, reply: Reply) -> None:
+        most_noise = _MOST_NOISE * max(1.0, float(self.proposal.training["clip"]) ** 2)
+        if largest_noise(reply.arrays, self._message_like) > most_noise:
+            raise SilodpError("the noise that it states is larger than any allowed")
+        norm = norm_of(reply.arrays, self._message_like)
+        # Messages of sums over records are as long as these are many: see the method.
+        if not self._on_host and norm > self.proposal.rules.largest_norm:
+            raise SilodpError(f"its norm is {norm:.3g}")
+
     def _checked(self, replies: Mapping[str, Reply], number: int) -> dict[str, Any]:
         """The messages that can be merged, by site; drops the others."""
-        limit = self.proposal.rules.largest_norm
-        most_noise = _MOST_NOISE * max(1.0, float(self.proposal.training["clip"]) ** 2)
         messages, norms = {}, {}
         for site, reply in replies.items():
             try:
                 message = self._message(site, reply, number)
-                if largest_noise(reply.arrays, self._message_like) > most_noise:
-                    raise SilodpError("the noise that it states is larger than any allowed")
+                self._check_size(reply)
                 messages[site] = message
                 norms[site] = norm_of(reply.arrays, self._message_like)
             except SilodpError as error:
                 self._drop(site, str(error))
         usual = float(np.median(list(norms.values()))) if len(norms) > 2 else 0.0
         for site, norm in norms.items():
-            if self._on_host:  # sums over records, as long as these are many: see the method
-                continue
-            if norm > limit or (usual > 0 and norm > _FAR_LONGER * usual):
+            if not self._on_host and usual > 0 and norm > _FAR_LONGER * usual:
                 del messages[site]
                 self._drop(site, f"its norm is {norm:.3g}")
         return messages
@@ -317,6 +348,7 @@ class Coordinator:
             "round": self._about["round"],
             "rounds": self.rounds,
             "seconds": self._about["seconds"],
+            "answered": self._about["answered"],
             "finished": self._about["finished"],
             "metrics": self._about["metrics"],
             "sites": self._status,
@@ -333,6 +365,16 @@ class Coordinator:
         learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(server))
         if learned:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
+
+
+def _read_shown(path: Path) -> dict[str, str]:
+    """What each site last showed of its ledger, by the file in the coordinator's folder."""
+    if not path.exists():
+        return {}
+    found = read_json(path, remedy=_SHOWN_REMEDY)
+    if not isinstance(found, dict) or found.get("format") != SHOWN_FORMAT:
+        raise SilodpError(f"{path} is damaged, or of another version of silodp: {_SHOWN_REMEDY}.")
+    return {site: token for site, token in found["sites"].items() if is_token(token)}
 
 
 def _has_numbers(server: Any) -> bool:

@@ -1,6 +1,7 @@
 """A federation on one machine, to try silodp out: processes, certificates and files are real."""
 
 import contextlib
+import secrets
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,6 @@ from silodp.privacy.policy import Policy
 from silodp.results.result import Result, read_result
 from silodp.runs.requests import without_effect
 from silodp.runs.run import run
-from silodp.sites.consents import consent
 from silodp.sites.federation_setup import set_up_federation
 from silodp.sites.flare.processes import (
     SERVER_PID,
@@ -26,10 +26,19 @@ from silodp.sites.flare.processes import (
 from silodp.sites.flare.submission import run_job
 from silodp.sites.job_at_site import RESULTS
 from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, in_rounds, made_up_table
+from silodp.sites.membership.authority import Authority, open_authority
+from silodp.sites.membership.coordinator import approve, read_request
+from silodp.sites.membership.site import take_certificate, write_request
 from silodp.sites.proposal import Proposal
 from silodp.sites.site_data import DataAtSite, load_records
 from silodp.sites.site_files import read_site
-from silodp.sites.site_setup import set_up, site_status
+from silodp.sites.site_setup import (
+    SiteSettings,
+    consent_to,
+    offered_proposal,
+    set_up,
+    site_status,
+)
 
 
 def run_demo(
@@ -44,16 +53,19 @@ def run_demo(
         raise SilodpError(f"{out} is there already: choose another --out.")
     names = NAMES[:sites]
     fed = write_file(out / "demo.toml", fed_text(names, free_port(), in_rounds(rounds)))
-    say("Provisioning: certificates and a kit for each site")
-    made = set_up_federation(fed, out / "coordinator")
+    say("Making an authority, and for each site a key and a certificate")
+    passphrase = secrets.token_hex()  # of no further use: this federation stays as it is
+    made = set_up_federation(fed, out / "coordinator", passphrase)
+    authority = open_authority(made.folder, passphrase)
     folders = {}
-    for place, (name, kit) in enumerate(zip(names, made.kits, strict=True)):
+    for place, (name, invitation) in enumerate(zip(names, made.invitations, strict=True)):
         records = out / "records" / f"{name}.csv"
         write_file(records, made_up_table(place).to_csv(index=False))
         data = DataAtSite(path=records.absolute())
         policy = Policy(BUDGETS[place % len(BUDGETS)], DELTA)
-        folders[name] = set_up(kit, out / "sites" / name, data, policy)
-        consent(folders[name], made.proposal)
+        folders[name] = set_up(invitation, out / "sites" / name, SiteSettings(data, policy))
+        consent_to(folders[name], offered_proposal(folders[name], None))
+        let_in(made.folder, authority, folders[name])
     with contextlib.ExitStack() as stack:
         stack.callback(stop, made.folder / SERVER_PID)
         say("Starting the coordinator's server")
@@ -84,6 +96,12 @@ def run_demo(
         }
         for name, folder in folders.items()
     ]
+
+
+def let_in(fed: Path, authority: Authority, site: Path) -> None:
+    """Asks for a site's certificate, approves it, takes it: all on one machine."""
+    request = read_request(fed, write_request(site))
+    take_certificate(site, approve(fed, authority, request))
 
 
 def _tested(result: Result) -> dict[str, Any]:

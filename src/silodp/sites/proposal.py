@@ -34,7 +34,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from silodp.base.documents import check_keys, declared, decode, json_of, read_toml
 from silodp.base.errors import SilodpError, one_of
@@ -157,32 +157,56 @@ class _Document:
     seed: int = declared("give a whole number from 0", 0, lambda seed: 0 <= seed < 2**31)
 
 
+# At which addresses the server listens: all of its machine, or those that only it can reach.
+ANYWHERE, LOOPBACK = "0.0.0.0", "127.0.0.1"
+
+
+def _is_port(port: int) -> bool:
+    return 0 < port < 65536
+
+
 @dataclass(frozen=True)
-class _Server:
-    """The address of the coordinator."""
+class ServerTable:
+    """Where sites find the coordinator's server, and where it listens.
+
+    Attributes:
+      host: its name as sites know it.
+      port: its port as sites know it.
+      bind: the address at which it listens on its own machine; else that goes by the host.
+      bind_port: the port there; else `port`.
+    """
 
     host: str = declared("give the coordinator's host name", "localhost", bool)
-    port: int = declared("give a number from 1 to 65535", 8102, lambda port: 0 < port < 65536)
+    port: int = declared("give a number from 1 to 65535", 8102, _is_port)
+    bind: Literal["0.0.0.0", "127.0.0.1"] | None = declared(
+        "give '0.0.0.0' (all addresses of the machine) or '127.0.0.1' (behind a proxy on it)", None
+    )
+    bind_port: int | None = declared("give a number from 1 to 65535", None, _is_port)
+
+    @property
+    def listens_at(self) -> tuple[str, int]:
+        """The address and port at which the server listens."""
+        usual = LOOPBACK if self.host in ("localhost", LOOPBACK) else ANYWHERE
+        return self.bind or usual, self.bind_port or self.port
 
 
 class FederationFile(NamedTuple):
     """The content of fed.toml."""
 
     proposal: Proposal
-    host: str
-    port: int
+    server: ServerTable
 
 
 def read_federation(path: Path) -> FederationFile:
     """Reads fed.toml; refuses whatever is wrong with it."""
     document = read_toml(path)
-    server = decode(_Server, document.pop("server", {}), f"{path}: [server]")
+    server = decode(ServerTable, document.pop("server", {}), f"{path}: [server]")
     proposal = proposal_of(str(path), document)
     given = document.get("training", {})
     if get_method(proposal.training["method"]).in_messages:
         for reason in without_effect(given, given).values():
             raise SilodpError(f"{path}: [training] {reason}")
-    return FederationFile(proposal, server.host, server.port)
+    return FederationFile(proposal, server)
 
 
 def read_proposal(text: str, where: str = "The proposal") -> Proposal:

@@ -2,8 +2,10 @@
 
 from silodp.base.errors import SilodpError
 
+CANNOT = "the site cannot answer; its own log says more"
 SPENT = "budget spent"
 CLOSED = "the job is closed in the site's ledger: submit it again, as another run"
+OTHER_LEDGER = "the site's ledger is not the one that it answered with before"
 LEDGER = "the site's ledger does not allow this"
 WAITING = (
     "another run of this proposal has joined and has no round yet: let it begin, or submit this "
@@ -20,7 +22,15 @@ NOT_FINITE = "the model is not finite any more: a smaller lr would help"
 
 
 class Refusal(SilodpError):
-    """A site's refusal of a request: its text is all that the coordinator learns."""
+    """A site's refusal of a request: its text is all that the coordinator learns.
+
+    Attributes:
+      own: why, in words for the people at the site alone.
+    """
+
+    def __init__(self, text: str, own: str | None = None):
+        super().__init__(text)
+        self.own = text if own is None else own
 
 
 class BusyRefusal(Refusal):

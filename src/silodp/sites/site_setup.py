@@ -2,10 +2,12 @@
 
 SITE/
   site.toml       the site's own: data, policy, ledger
-  proposal.json   the coordinator's proposal, from the kit
+  proposal.json   the coordinator's proposal, from its invitation, or a newer one
   consented/      proposals that the site has consented to
-  kit/            certificates and FLARE's workspace; or, where files are exchanged instead,
+  membership.json, kit/  the site's key and certificate, and FLARE's workspace (see `membership`);
+                  or, where files are exchanged instead,
   exchange/       the coordinator's invitation and the site's key
+  to-send/        files for the coordinator
   state/          where each job stands
   results/        the site's own models, and how good they are
 
@@ -16,11 +18,13 @@ own: ledger/.)
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
+from silodp.base.files import write_file
 from silodp.base.progress_file import PROGRESS_FILE
 from silodp.base.values import plain
 from silodp.data.tables.table import DEFAULT_TEST_FRACTION
@@ -30,8 +34,20 @@ from silodp.privacy.ledger.storage import exists, ledger_path, read_ledger
 from silodp.privacy.policy import Policy
 from silodp.results.model_export.files import folders_of
 from silodp.results.result import RESULT_FILE, read_result
-from silodp.sites.coordinator import PROPOSAL_FILE
+from silodp.sites.connection import Connection, connection_at
+from silodp.sites.consents import consent
 from silodp.sites.job_at_site import RESULTS, STATE
+from silodp.sites.last_error import last_error
+from silodp.sites.membership.site import (
+    PROPOSAL_FILE,
+    certificate_at,
+    is_member,
+    join_with,
+    note_consent,
+    read_invitation,
+    read_membership,
+    read_new_proposal,
+)
 from silodp.sites.proposal import Proposal, read_proposal
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import DEFAULT_LEDGER, SiteConfig, read_site, write_site
@@ -40,22 +56,11 @@ from silodp.sites.sources import Claim
 KIT = "kit"
 
 
-def set_up(
-    kit: Path,
-    folder: Path | None,
-    data: DataAtSite,
-    policy: Policy,
-    *,
-    tell_noise: bool = True,
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    id_column: str | None = None,
-    claim: Claim | None = None,
-) -> Path:
-    """Makes the site's folder, whole or not at all; returns it.
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site decides for itself when it is set up, whatever carries its messages.
 
-    Args:
-      kit: the zip from the coordinator.
-      folder: to make; else it is beside the kit, named after the site.
+    Attributes:
       data: where the site's records are.
       policy: what the site allows.
       tell_noise: whether the coordinator may know the scale of its noise.
@@ -64,72 +69,65 @@ def set_up(
       claim: the source that the records are; else the ledger is in the site's folder, and knows
         of no other federation.
     """
-    from silodp.sites.flare.kits import unpack_kit
 
-    def unpack(aside: Path) -> str:
-        site = unpack_kit(kit, aside / KIT)
-        (aside / KIT / PROPOSAL_FILE).rename(aside / PROPOSAL_FILE)
-        return site
+    data: DataAtSite
+    policy: Policy
+    tell_noise: bool = True
+    test_fraction: float = DEFAULT_TEST_FRACTION
+    id_column: str | None = None
+    claim: Claim | None = None
 
-    return make_site(
-        kit,
-        unpack,
-        folder,
-        data,
-        policy,
-        tell_noise=tell_noise,
-        test_fraction=test_fraction,
-        id_column=id_column,
-        claim=claim,
-    )
+
+def set_up(invitation: Path, folder: Path | None, settings: SiteSettings) -> Path:
+    """Makes the folder of a site that answers over a network, and its key; returns the folder.
+
+    Args:
+      invitation: the file from the coordinator.
+      folder: to make; else it is beside the invitation, named after the site.
+      settings: the site's own.
+    """
+    invited, proposal = read_invitation(invitation)
+
+    def unpack(aside: Path) -> None:
+        join_with(invited, aside)
+        write_file(aside / PROPOSAL_FILE, proposal.text)
+
+    return make_site(invited.site, unpack, folder or invitation.parent / invited.site, settings)
 
 
 def make_site(
-    sent: Path,
-    unpack: Callable[[Path], str],
-    folder: Path | None,
-    data: DataAtSite,
-    policy: Policy,
-    *,
-    tell_noise: bool = True,
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    id_column: str | None = None,
-    claim: Claim | None = None,
+    site: str, unpack: Callable[[Path], None], folder: Path, settings: SiteSettings
 ) -> Path:
     """Makes a site's folder of whatever the coordinator sent, whole or not at all; returns it.
 
     Args:
-      sent: the file from the coordinator.
-      unpack: puts what is in it into a folder, `PROPOSAL_FILE` among it; returns the site's name.
-      folder: as for `set_up`, like all that follows.
-      data: where the site's records are.
-      policy: what the site allows.
-      tell_noise: whether the coordinator may know the scale of its noise.
-      test_fraction: share of its records to keep for testing.
-      id_column: the column that names a record for good.
-      claim: the source that the records are.
+      site: its name.
+      unpack: puts what was sent into a folder, the proposal among it.
+      folder: to make.
+      settings: the site's own.
     """
-    aside = (folder or sent).absolute().parent / f".{sent.stem}.unpacking"
+    claim = settings.claim
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SilodpError(f"{folder} is there already: choose another --out.")
+    if claim is not None and claim.directory.resolve().is_relative_to(folder.resolve()):
+        raise SilodpError(
+            f"The ledgers ({claim.directory}) are inside of {folder}, which may be removed with a "
+            "federation, and what was spent forgotten: choose another --ledger."
+        )
+    aside = folder.absolute().parent / f".{folder.name}.making"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        site = unpack(aside)
-        folder = folder or sent.parent / site
-        if folder.exists() and any(folder.iterdir()):
-            raise SilodpError(f"{folder} is there already: choose another --out.")
-        if site not in proposal_at(aside, None).sites:
-            raise SilodpError(
-                f"{sent} is that of {site!r}, which is not in its proposal: get the file again."
-            )
+        unpack(aside)
         write_site(
             aside,
             site,
-            data,
-            policy,
+            settings.data,
+            settings.policy,
             ledger=DEFAULT_LEDGER if claim is None else claim.directory,
             source=None if claim is None else claim.name,
-            tell_noise=tell_noise,
-            test_fraction=test_fraction,
-            id_column=id_column,
+            tell_noise=settings.tell_noise,
+            test_fraction=settings.test_fraction,
+            id_column=settings.id_column,
         )
         if claim is not None:
             claim.make()
@@ -142,9 +140,35 @@ def make_site(
     return folder
 
 
-def proposal_at(folder: Path, path: Path | None) -> Proposal:
-    """The proposal in the file, or else that of the site's kit."""
-    path = path or folder / PROPOSAL_FILE
+class Offered(NamedTuple):
+    """A proposal to look at, and its number; None where a federation has only one."""
+
+    proposal: Proposal
+    number: int | None
+
+
+def offered_proposal(folder: Path, path: Path | None) -> Offered:
+    """The proposal in a file from the coordinator, or else the one in the site's folder."""
+    if is_member(folder):
+        if path is not None:
+            return Offered(*read_new_proposal(folder, path))
+        return Offered(_proposal_in(folder / PROPOSAL_FILE), read_membership(folder).offered)
+    if path is not None:
+        raise SilodpError(
+            f"{folder} has joined for one proposal: join anew with the invitation to another one "
+            "(silodp exchange join), with the same --source."
+        )
+    return Offered(_proposal_in(folder / PROPOSAL_FILE), None)
+
+
+def consent_to(folder: Path, offered: Offered) -> None:
+    """Records the site's consent; of those before, only jobs that were begun are gone on with."""
+    if offered.number is not None:
+        note_consent(folder, offered.proposal, offered.number)
+    consent(folder, offered.proposal, supersede=offered.number is not None)
+
+
+def _proposal_in(path: Path) -> Proposal:
     try:
         return read_proposal(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -155,10 +179,25 @@ def site_status(folder: Path) -> dict[str, Any]:
     """Whether the site runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
     running = connected = False
+    error = last_error(folder)
+    problems = [] if error is None else [f"refused: {error.words}"]
+    about: dict[str, Any] = {"level": len(problems), "problems": problems}
     if (folder / KIT).exists():  # else no process of it runs: it may be without FLARE
         from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
+        from silodp.sites.health import WORDS, level_of, site_problems, valid_until
 
         running, connected = is_running(folder / SITE_PID), site_is_up(folder)
+        seen = site_problems(folder, running)
+        found = connection_at(folder) if running else Connection()
+        about = {
+            "state": WORDS[level_of(seen)],
+            "problems": [one.words for one in seen],
+            "level": level_of(seen),
+            "heard": found.heard,
+            "clock": found.clock,
+            "version": found.version,
+            "certificate_until": valid_until(certificate_at(folder)),
+        }
     runs: dict[str, Run] = {}
     if exists(config.ledger, config.ledger_name):
         runs = account_of(read_ledger(config.ledger, config.ledger_name)).runs
@@ -168,6 +207,7 @@ def site_status(folder: Path) -> dict[str, Any]:
         "site": config.site,
         "running": running,
         "connected": connected,
+        **about,
         "jobs": jobs,
         "source": config.source,
         "ledger": str(ledger_path(config.ledger, config.ledger_name)),

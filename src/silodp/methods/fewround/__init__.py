@@ -61,6 +61,10 @@ def fewround(rounds: int, model: str | None = None) -> Method:
             )
         return Server(released, kind(server.shared).estimated(released, server.shared))
 
+    def learned_at_silo(own: Released, shared: Any) -> dict[str, np.ndarray]:
+        alone = Released(*(np.asarray(part)[None] for part in own))
+        return kind(shared).learned(alone, shared)
+
     return Method(
         schedule=lambda messages: message_schedule(messages, model == classes.MODEL),
         init=init,
@@ -69,6 +73,7 @@ def fewround(rounds: int, model: str | None = None) -> Method:
         merge=merge,
         personal=lambda own, shared: kind(shared).personal(own, shared),
         learned=lambda server: kind(server.shared).learned(*server),
+        learned_at_silo=learned_at_silo,
     )
 
 

@@ -26,7 +26,12 @@ from jaxtyping import Float
 
 from silodp.methods.fewround.constants import CONSTANTS
 from silodp.methods.fewround.discriminants import Discriminants, discriminants_of
-from silodp.methods.fewround.frequencies import PLACES, Mixtures, frequencies_of
+from silodp.methods.fewround.frequencies import (
+    PLACES,
+    Mixtures,
+    frequencies_of,
+    frequency_error_of,
+)
 from silodp.methods.fewround.hierarchy import likeliest_variance
 from silodp.methods.fewround.released import (
     Message,
@@ -181,6 +186,11 @@ def _activity(own: Released, shared: Shared) -> float:
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """Each silo's class frequencies, and the common model before them."""
-    own = [own_frequencies(Released(*one), shared) for one in zip(*released, strict=True)]
-    return {"frequencies": np.array(own), "mean_model": shared.weights}
+    """Each silo's class frequencies with their errors, and the common model before them."""
+    silos = [Released(*one) for one in zip(*released, strict=True)]
+    return {
+        "frequencies": np.array([own_frequencies(own, shared) for own in silos]),
+        "frequency_errors": np.array([frequency_error_of(own, shared.mixtures) for own in silos]),
+        "mean_frequencies": shared.frequencies,
+        "mean_model": shared.weights,
+    }

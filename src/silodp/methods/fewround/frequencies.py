@@ -43,14 +43,30 @@ def mixtures_of(silos: list[Released]) -> Mixtures:
 
 def frequencies_of(own: Released, mixtures: Mixtures) -> Frequencies:
     """The class frequencies that are expected of a silo; none is 0."""
-    chances, means = _by_place(own)
+    chances, means, _ = _by_place(own)
     weights = softmax(chances + np.log(np.maximum(mixtures, CONSTANTS.smallest)), axis=-1)
     found = np.maximum((weights * means).sum(axis=-1), CONSTANTS.least_count / own.records)
     return found / found.sum()
 
 
-def _by_place(own: Released) -> tuple[Mixtures, Mixtures]:
-    """How likely a silo's counts are at each place (logarithms), and what is then expected."""
+def frequency_error_of(own: Released, mixtures: Mixtures) -> float:
+    """How uncertain the class frequencies of a silo are: a standard deviation, of a class's mean.
+
+    A silo of which nothing is known differs from all by what silos differ by.
+    """
+    weights, means, variances = np.maximum(mixtures, CONSTANTS.smallest), PLACES, _WIDTHS**2
+    if own.records > 0:
+        chances, means, variances = _by_place(own)
+        weights = softmax(chances + np.log(weights), axis=-1)
+    mean = (weights * means).sum(axis=-1, keepdims=True)
+    return math.sqrt(float((weights * ((means - mean) ** 2 + variances)).sum(axis=-1).mean()))
+
+
+def _by_place(own: Released) -> tuple[Mixtures, Mixtures, Mixtures]:
+    """Logarithms of how likely a silo's counts are at each place.
+
+    And the frequencies that are expected there, with their variances.
+    """
     count = float(own.records)
     found = own.labels / count
     inside = np.clip(found, 0.0, 1.0)
@@ -59,4 +75,5 @@ def _by_place(own: Released) -> tuple[Mixtures, Mixtures]:
     found, variance = found[:, None], variance[:, None]
     total = _WIDTHS**2 + variance
     chances = -0.5 * ((found - PLACES) ** 2 / total + np.log(2 * math.pi * total))
-    return chances, (found * _WIDTHS**2 + PLACES * variance) / total
+    means = (found * _WIDTHS**2 + PLACES * variance) / total
+    return chances, means, _WIDTHS**2 * variance / total

@@ -213,7 +213,8 @@ def _sums_of_products(
 ) -> Float[np.ndarray, "rows columns"]:
     """Exact sums of a b' over records, in units of 1; of subjects, over the whole parts of means.
 
-    What is within a subject hangs on its own records alone, be it rounded or not.
+    Sums within a subject are exact too: of one with so many records that double precision would
+    not hold them, numbers are cut to fewer bits, towards 0, by how many these are.
     """
     unit = 4.0**-records.bits
     if records.subject is None:
@@ -223,7 +224,10 @@ def _sums_of_products(
     starts = np.unique(records.subject[order], return_index=True)[1]
     for own in np.split(order, starts[1:]):
         if len(own):
-            total += np.trunc(left[own].T @ right[own] / len(own))
+            beyond = 2 * records.bits + len(own).bit_length() - _EXACT_BITS
+            cut = 2.0 ** max(0, -(-beyond // 2))
+            one, other = (np.trunc(part[own] / cut) for part in (left, right))
+            total += np.trunc(one.T @ other / len(own)) * cut**2
     return unit * total
 
 

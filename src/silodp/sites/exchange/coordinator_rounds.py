@@ -93,6 +93,7 @@ class CoordinatorJob:
 
     def __init__(self, fed: CoordinatorFolder, run: int = 1):
         self._fed, self._run = fed, run
+        self._made: Coordinator | None = None
         self.name = fed.proposal.job(run)
         self._state = fed.folder / STATE / self.name
         found = load_state(self._state / STATE_FILE)
@@ -171,11 +172,14 @@ class CoordinatorJob:
         new_keys = self._fed.check_joins(joins)
         keys = self._fed.joined() | new_keys
         answers = self._kept(keys)
+        new: list[_Answer] = []
         for one in received:
             if one.heading.what == "answer":
                 answer = self._answer(one, keys)
                 self._check_only(answer, answers.get(one.heading.site))
                 answers[one.heading.site] = answer
+                new.append(answer)
+        self._check_numbers(new)
         # All is as it should be.
         for one in joins:
             self._fed.keep_join(one)
@@ -216,7 +220,7 @@ class CoordinatorJob:
                 f"quorum is {quorum} ({'; '.join(reasons)}): merge again with those of more sites."
             )
         prepare_jax()
-        coordinator = self._coordinator()
+        coordinator, self._made = self._coordinator(), None
         if not last:
             coordinator.next_request()
             coordinator.receive({site: answer.joined for site, answer in answers.items()})
@@ -233,7 +237,10 @@ class CoordinatorJob:
         return merged._replace(merged=True, sites=statuses, finished=done)
 
     def _coordinator(self) -> Coordinator:
-        return Coordinator(self._fed.folder, self.name, _SILENT)
+        """The job's coordinator, from where the job stands."""
+        if self._made is None:
+            self._made = Coordinator(self._fed.folder, self.name, _SILENT)
+        return self._made
 
     def _answer(self, one: Received, keys: Mapping[str, str]) -> _Answer:
         """The answer in a file; refuses one that is not of this round."""
@@ -266,6 +273,24 @@ class CoordinatorJob:
         if not 1 <= len(replies) <= 2:
             raise one.altered()
         return _Answer(one, replies[0], replies[1] if len(replies) > 1 else None)
+
+    def _check_numbers(self, answers: Sequence[_Answer]) -> None:
+        """Refuses answers that could never be merged: once taken, a site cannot give another."""
+        trained = [a for a in answers if a.worked is not None and a.refusal is None]
+        if self.round == self._fed.rounds or not trained:
+            return
+        prepare_jax()
+        coordinator = self._coordinator()
+        for answer in trained:
+            site = answer.file.heading.site
+            try:
+                assert answer.worked is not None
+                coordinator.check_answer(site, answer.worked)
+            except SilodpError as error:
+                raise SilodpError(
+                    f"{answer.file.path} cannot be merged ({error}): leave it out, and ask "
+                    f"{site!r} how it was made."
+                ) from None
 
     def _check_only(self, answer: _Answer, before: _Answer | None) -> None:
         """Refuses a second answer to one round, unless the first was a refusal."""

@@ -16,7 +16,7 @@ from silodp.sites.exchange.site_folder import ExchangeSite, set_up_by_file
 from silodp.sites.made_up import BUDGETS, DELTA, NAMES, fed_text, in_messages, made_up_table
 from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site
-from silodp.sites.site_setup import site_models, standing
+from silodp.sites.site_setup import SiteSettings, site_models, standing
 
 _SITES = 3
 
@@ -62,7 +62,7 @@ def _joined(
     # A lifetime of more than one job is charged as the rounds are answered, which can be seen.
     policy = Policy(epsilon, DELTA, 2 * epsilon, 2 * DELTA)
     data = DataAtSite(path=records.absolute())
-    folder = set_up_by_file(invitation, out / name, data, policy)
+    folder = set_up_by_file(invitation, out / name, SiteSettings(data, policy))
     consent(folder, fed.proposal)
     site = ExchangeSite(folder)
     say(

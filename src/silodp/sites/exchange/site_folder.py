@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.version import own_version
-from silodp.data.tables.table import DEFAULT_TEST_FRACTION
-from silodp.privacy.policy import Policy
 from silodp.sites.consents import consented
 from silodp.sites.exchange.keys import (
     fingerprint,
@@ -44,10 +42,8 @@ from silodp.sites.messages import packed_reply, unpacked_reply, unpacked_request
 from silodp.sites.proposal import Proposal, is_job_of, read_proposal
 from silodp.sites.protocol import Reply, Request
 from silodp.sites.refusals import BusyRefusal, Refusal, StaleRefusal
-from silodp.sites.site_data import DataAtSite
 from silodp.sites.site_files import read_site
-from silodp.sites.site_setup import PROPOSAL_FILE, make_site, site_status
-from silodp.sites.sources import Claim
+from silodp.sites.site_setup import PROPOSAL_FILE, SiteSettings, make_site, site_status
 from silodp.sites.worker import SiteWorker
 
 _INVITATION = "invitation"
@@ -106,48 +102,23 @@ def is_sites(folder: Path) -> bool:
     return (folder / EXCHANGE / _INVITATION).exists()
 
 
-def set_up_by_file(
-    invitation: Path,
-    folder: Path | None,
-    data: DataAtSite,
-    policy: Policy,
-    *,
-    tell_noise: bool = True,
-    test_fraction: float = DEFAULT_TEST_FRACTION,
-    id_column: str | None = None,
-    claim: Claim | None = None,
-) -> Path:
-    """Makes the site's folder, with a key of its own, whole or not at all; returns it.
+def set_up_by_file(invitation: Path, folder: Path | None, settings: SiteSettings) -> Path:
+    """Makes the folder of a site that answers by files, and its key; returns the folder.
 
     Args:
       invitation: the file from the coordinator.
       folder: to make; else it is beside the invitation, named after the site.
-      data: where the site's records are.
-      policy: what the site allows.
-      tell_noise: whether the coordinator may know the scale of its noise.
-      test_fraction: share of its records to keep for testing.
-      id_column: the column that names a record for good.
-      claim: the source that the records are; see `site_setup.set_up`.
+      settings: the site's own.
     """
     invited = read_invitation(invitation)
 
-    def unpack(aside: Path) -> str:
+    def unpack(aside: Path) -> None:
         write_file(aside / EXCHANGE / _INVITATION, invited.content)
         write_file(aside / PROPOSAL_FILE, invited.proposal.text)
         make_key(aside / EXCHANGE)
-        return invited.site
 
-    return make_site(
-        invitation,
-        unpack,
-        folder or invitation.parent / invited.folder_name,
-        data,
-        policy,
-        tell_noise=tell_noise,
-        test_fraction=test_fraction,
-        id_column=id_column,
-        claim=claim,
-    )
+    folder = folder or invitation.parent / invited.folder_name
+    return make_site(invited.site, unpack, folder, settings)
 
 
 class Answered(NamedTuple):
@@ -290,7 +261,7 @@ class ExchangeSite:
 
     def _replies(self, request: Request, one: Received, words: str) -> list[Reply]:
         """What the site replies to being asked to join, and to work; a refusal is the last."""
-        worker, replies = SiteWorker(self.folder), []
+        worker, replies = SiteWorker(self.folder, self.invitation.public), []
         join = replace(request, kind="join", arrays=[])
         try:
             for asked in (join, request):

@@ -17,6 +17,7 @@ from silodp.base.errors import SilodpError
 from silodp.sites.flare import wire
 from silodp.sites.flare.executor import site_folder
 from silodp.sites.flare.failures import forget_failure, note_failure
+from silodp.sites.membership.members import read_members
 from silodp.sites.protocol import Reply, Request
 
 # Seconds between FLARE's checks whether all have replied.
@@ -24,6 +25,7 @@ CHECK_PERIOD = 0.02
 # Seconds that the first request may take longer than others: the sites' processes of this job
 # start later than the server's, and JAX takes its time.
 START_UP = 60.0
+_REMOVED = Reply("refused", "it was removed from the federation")
 
 
 class SilodpController(Controller):
@@ -59,10 +61,15 @@ class SilodpController(Controller):
         more = START_UP
         while (request := coordinator.next_request()) is not None:
             seconds = coordinator.deadline + more
-            replies = self._ask(request, coordinator.targets, seconds, abort_signal, fl_ctx)
+            removed = read_members(folder).removed
+            targets = [site for site in coordinator.targets if site not in removed]
+            replies = self._ask(request, targets, seconds, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
-            coordinator.receive(replies)
+            # Whoever is removed while a round goes on has no part in it.
+            removed = read_members(folder).removed
+            out = {site: _REMOVED for site in coordinator.targets if site in removed}
+            coordinator.receive(replies | out)
             more = 0.0
 
     def _ask(

@@ -4,12 +4,13 @@ A site does not take them from its kit, which the coordinator made.
 """
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from silodp.base.documents import read_json
 from silodp.base.files import write_file
 
 ADMIN = "admin@silodp.org"
@@ -17,6 +18,9 @@ ORG = "silodp"
 CONTROLLER = "silodp.sites.flare.controller.SilodpController"
 EXECUTOR = "silodp.sites.flare.executor.SilodpExecutor"
 KIT_FILES = ("client.crt", "client.key", "fed_client.json", "rootCA.pem")
+
+_FLARE_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LONGEST_LOG = 10 << 20  # bytes
 
 # Whatever is not named here is denied, and so is every other role.
 _RIGHTS = ("submit_job", "manage_job", "download_job", "view")
@@ -32,15 +36,25 @@ def harden_site(kit: Path) -> None:
     _write(kit / "local" / "authorization.json", _authorization())
     _write(kit / "local" / "log_config.json", _logging())
     (kit / "transfer").mkdir(mode=0o700, exist_ok=True)
+    _tidy(kit)
 
 
-def harden_server(server: Path, store: Path) -> None:
-    """Writes the server's settings; `store` is where it keeps its jobs, an absolute path."""
-    path = server / "local" / "resources.json.default"
-    default = read_json(path, remedy="make the federation's folder again")
-    _write(server / "local" / "resources.json", _server_resources(default, store))
+def harden_server(server: Path, store: Path, removed: Iterable[str] = ()) -> None:
+    """Writes the server's settings.
+
+    Args:
+      server: its workspace.
+      store: where it keeps its jobs, an absolute path.
+      removed: the sites that were removed for good, for FLARE's own list of them.
+    """
+    (server / "local").mkdir(mode=0o700, exist_ok=True)
+    _tidy(server)
+    # What is here are jobs that a server which was killed would list as running for ever.
+    shutil.rmtree(store, ignore_errors=True)
+    _write(server / "local" / "resources.json", _server_resources(store))
     _write(server / "local" / "authorization.json", _authorization())
     _write(server / "local" / "log_config.json", _logging())
+    _write(server / "disabled_clients.json", {"disabled_clients": sorted(removed)})
     for name in ("jobs", "snapshots"):
         (store / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -52,7 +66,8 @@ def _site_resources() -> dict[str, Any]:
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [EXECUTOR],
         "allow_log_streaming": False,
-        "client": {"retry_timeout": 30, "compression": "Gzip"},
+        # Of FLARE's 30 s for an answer to a sign of life: a cut is known sooner.
+        "client": {"retry_timeout": 30, "compression": "Gzip", "maint_msg_timeout": 8.0},
         "components": [
             {
                 "id": "resource_manager",
@@ -71,32 +86,53 @@ def _site_resources() -> dict[str, Any]:
                 "path": "silodp.sites.flare.launchers.SiteJobLauncher",
                 "args": {},
             },
-            {"id": "presence", "path": "silodp.sites.flare.presence.Presence", "args": {}},
         ],
     }
 
 
-def _server_resources(default: dict[str, Any], store: Path) -> dict[str, Any]:
-    """FLARE's own settings, changed in who may run what and where jobs are kept."""
-    resources = default | {
+def _server_resources(store: Path) -> dict[str, Any]:
+    storage = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+    components = {
+        "job_scheduler": (
+            "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
+            {"max_jobs": 4},
+        ),
+        "job_manager": (
+            "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
+            {"uri_root": str(store / "jobs"), "job_store_id": "job_store"},
+        ),
+        "job_store": (storage, {}),
+        "process_launcher": ("silodp.sites.flare.launchers.ServerJobLauncher", {}),
+    }
+    return {
+        "format_version": 2,
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CONTROLLER],
+        "servers": [
+            {
+                "admin_storage": "transfer",
+                "max_num_clients": 1000,
+                # A site sends a sign of life every few seconds; FLARE's default is 10 minutes.
+                "heart_beat_timeout": 60,
+                "download_job_url": "http://download.server.com/",
+                "admin_timeout": 10.0,
+            }
+        ],
+        "snapshot_persistor": {
+            "path": "nvflare.app_common.state_persistors.storage_state_persistor."
+            "StorageStatePersistor",
+            "args": {
+                "uri_root": "/",
+                "storage": {
+                    "path": storage,
+                    "args": {"root_dir": str(store / "snapshots"), "uri_root": "/"},
+                },
+            },
+        },
+        "components": [
+            {"id": name, "path": path, "args": args} for name, (path, args) in components.items()
+        ],
     }
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
-        store / "snapshots"
-    )
-    # A site sends a sign of life every 10 s; FLARE would take it as alive for 10 minutes more.
-    for server in resources["servers"]:
-        server["heart_beat_timeout"] = 60
-    # Sites stream no logs, so nothing needs to receive them.
-    components = [one for one in resources["components"] if one["id"] != "log_receiver"]
-    for component in components:
-        if component["id"] == "job_manager":
-            component["args"]["uri_root"] = str(store / "jobs")
-        if component["id"] == "process_launcher":
-            component["path"] = "silodp.sites.flare.launchers.ServerJobLauncher"
-    resources["components"] = components
-    return resources
 
 
 def _authorization() -> dict[str, Any]:
@@ -128,6 +164,23 @@ def _logging() -> dict[str, Any]:
         },
         "loggers": {"root": {"level": "WARNING", "handlers": ["consoleHandler"]}},
     }
+
+
+def _tidy(workspace: Path) -> None:
+    """Removes what earlier jobs of FLARE left in a workspace: silodp keeps nothing in there."""
+    for path in workspace.iterdir():
+        if path.is_dir() and _FLARE_JOB.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+    rotate(workspace / "audit.log")
+
+
+def rotate(log: Path) -> None:
+    """Puts a log that has grown long aside, and the one before that away."""
+    try:
+        if log.stat().st_size > _LONGEST_LOG:
+            os.replace(log, log.with_name(f"{log.name}.1"))
+    except FileNotFoundError:
+        return
 
 
 def _only(folder: Path, names: Iterable[str]) -> None:

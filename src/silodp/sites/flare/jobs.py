@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
+from silodp.sites.connection import connections
 from silodp.sites.flare import require_flare, wire
 from silodp.sites.flare.failures import noted_failure
 from silodp.sites.flare.hardening import ADMIN, CONTROLLER, EXECUTOR
-from silodp.sites.flare.processes import accepts
+from silodp.sites.flare.processes import SERVER_PID, accepts, is_running
+from silodp.sites.membership.members import read_members
 
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 # FLARE's own pauses of 2 and 0.5 seconds would take longer than a round.
 TASK_REQUEST_INTERVAL = 0.02
 TASK_FETCH_INTERVAL = 0.02
-# Seconds since a site's last sign of life, of which it sends one every 10.
-_LATELY = 25.0
 # Seconds that a job can run without a process: it ends in about 10.
 _LOST = 60.0
 COMPLETED = "FINISHED:COMPLETED"
@@ -141,11 +141,12 @@ def abort(folder: Path, flare_job: str) -> None:
 
 
 def registered(folder: Path) -> list[str]:
-    """The sites that the server heard of lately."""
-    with _session(folder) as session:
-        clients = session.get_system_info().client_info
-    now = time.time()
-    return sorted(str(one.name) for one in clients if now - one.last_connect_time < _LATELY)
+    """The sites that the server heard of lately, and that were not removed."""
+    if not is_running(folder / SERVER_PID):
+        raise SilodpError(f"The server of {folder} does not run: start the server first.")
+    removed = read_members(folder).removed
+    found = connections(folder).items()
+    return sorted(site for site, own in found if own.is_alive and site not in removed)
 
 
 def _status(session: "Session", flare_job: str) -> str:
@@ -180,8 +181,8 @@ def _session(folder: Path) -> Iterator["Session"]:
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     admin = folder / "admin"
-    if not (admin / "startup").is_dir():
-        raise SilodpError(f"{folder} has no administrator's kit: make the kits first.")
+    if not (admin / "startup" / "fed_admin.json").exists():
+        raise SilodpError(f"{folder} was never started: start the server first.")
     host, port = _address(admin)
     # FLARE would try for a quarter of a minute.
     if not accepts(host, port):

@@ -11,17 +11,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import psutil
 
-from silodp.base.documents import json_of, read_json
+from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.sites.flare.hardening import ORG, harden_server, harden_site
-from silodp.sites.flare.presence import FILE as UP_FILE
+from silodp.sites.connection import BEAT, SITE_UP, connection_at
+from silodp.sites.flare.hardening import ORG, harden_site, rotate
+from silodp.sites.flare.kits import configure_server, configure_site
+from silodp.sites.membership.documents import certificate_of
+from silodp.sites.membership.members import read_members
+from silodp.sites.membership.site import check_certificate_at, read_membership, why_not_valid
+from silodp.sites.proposal import ANYWHERE, LOOPBACK
 
 SERVER_PID, SERVER_LOG = "server.pid", "server.log"
 SITE_PID, SITE_LOG = "site.pid", "site.log"
@@ -36,18 +41,16 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def start_server(folder: Path, wait: float = 60.0) -> None:
-    """Starts the server of the federation in `folder` and waits until sites can reach it."""
-    server = folder / "server"
-    host, port = _server_address(server / "startup" / "fed_server.json")
-    _not_running(folder / SERVER_PID, "The server")
-    # Written again: the folder may have moved, and its settings may have been changed.
-    harden_server(server, (folder / "server-store").resolve())
-    if accepts(host, port):
-        raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
-    module = "nvflare.private.fed.app.server.server_train"
-    process = _launch(folder, server, module, "fed_server.json", _PATIENCE, SERVER_PID, SERVER_LOG)
+    """Starts the server of the federation in `folder` and waits until it takes calls.
+
+    It is looked for on this machine: its public name may be known to others only.
+    """
+    command = _server_command(folder)
+    host, port = read_members(folder).bind
+    here = LOOPBACK if host == ANYWHERE else host
+    process = _launch(folder, command, SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
-    while not accepts(host, port):
+    while not accepts(here, port):
         if process.poll() is not None:
             raise SilodpError(f"The server ended as it began: {folder / SERVER_LOG} says why.")
         if time.monotonic() > end:
@@ -59,19 +62,48 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def start_site(folder: Path, wait: float = 30.0) -> bool:
-    """Starts the site whose kit is in `folder`/kit; returns whether the coordinator let it in.
+def become_server(folder: Path) -> NoReturn:
+    """Becomes the server's process, for whoever looks after it: systemd, or a container."""
+    _become(folder, _server_command(folder), SERVER_PID)
+
+
+def _server_command(folder: Path) -> "Command":
+    """Makes ready to start the server; refuses where it could not."""
+    members = read_members(folder)
+    host, port = members.bind
+    _not_running(folder / SERVER_PID, "The server")
+    check_server_certificate(folder)
+    # Written again: the folder may have moved, and its settings may have been changed.
+    configure_server(folder, members, admin_port=_free_port())
+    if accepts(LOOPBACK if host == ANYWHERE else host, port):
+        raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
+    module = "silodp.sites.flare.server_process"
+    return Command(folder / "server", module, "fed_server.json", _PATIENCE)
+
+
+def check_server_certificate(folder: Path) -> None:
+    """Refuses to start with a certificate that no site would take."""
+    path = folder / "server" / "startup" / "server.crt"
+    try:
+        why = why_not_valid(certificate_of(path.read_bytes(), path))
+    except OSError as error:
+        raise SilodpError(
+            f"{path} cannot be read ({error.strerror}): renew it (silodp federation renew "
+            f"{folder})."
+        ) from None
+    if why is not None:
+        raise SilodpError(
+            f"The certificate of the server {why}: correct the clock, or renew it (silodp "
+            f"federation renew {folder})."
+        )
+
+
+def start_site(folder: Path, wait: float = 45.0) -> bool:
+    """Starts the site in `folder`; returns whether the coordinator let it in.
 
     It waits `wait` seconds for that; after them the process goes on trying.
     """
-    kit = folder / "kit"
-    _not_running(folder / SITE_PID, "The site")
-    site = site_name(kit)
-    # Written again: whatever came into these folders since, these settings are the site's.
-    harden_site(kit)
-    (folder / UP_FILE).unlink(missing_ok=True)
-    module = "silodp.sites.flare.site_process"
-    process = _launch(folder, kit, module, "fed_client.json", [f"uid={site}"], SITE_PID, SITE_LOG)
+    process = _launch(folder, _site_command(folder), SITE_PID, SITE_LOG)
     end = time.monotonic() + wait
     while not site_is_up(folder):
         if process.poll() is not None:
@@ -82,25 +114,29 @@ def start_site(folder: Path, wait: float = 30.0) -> bool:
     return True
 
 
+def become_site(folder: Path) -> NoReturn:
+    """Becomes the site's process, for whoever looks after it: systemd, or a container."""
+    _become(folder, _site_command(folder), SITE_PID)
+
+
+def _site_command(folder: Path) -> "Command":
+    """Makes ready to start the site; refuses where it could not be let in."""
+    kit = folder / "kit"
+    _not_running(folder / SITE_PID, "The site")
+    own = read_membership(folder)
+    check_certificate_at(folder)
+    # Written again: whatever came into these folders since, these settings are the site's.
+    configure_site(kit, own)
+    harden_site(kit)
+    (folder / SITE_UP).unlink(missing_ok=True)
+    options = (f"uid={own.site}", f"heart_beat_interval={BEAT}")
+    return Command(kit, "silodp.sites.flare.site_process", "fed_client.json", options)
+
+
 def site_is_up(folder: Path) -> bool:
-    """Whether the site's process runs and was let in by the coordinator at some time."""
-    try:
-        pid = int((folder / UP_FILE).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return False
-    running = _process(folder / SITE_PID)
-    return running is not None and running.pid == pid
-
-
-def site_name(kit: Path) -> str:
-    """The name of the site that an unpacked kit is for."""
-    try:
-        configuration = read_json(kit / "startup" / "fed_client.json", remedy=_REMEDY)
-        return str(configuration["client"]["fqsn"])
-    except (SilodpError, KeyError, TypeError):
-        raise SilodpError(
-            f"{kit} holds no kit: unpack the one that the coordinator sent."
-        ) from None
+    """Whether the site's process runs, and has heard of the coordinator lately."""
+    running, found = _process(folder / SITE_PID), connection_at(folder)
+    return running is not None and running.pid == found.pid and found.is_alive
 
 
 def is_running(pidfile: Path) -> bool:
@@ -125,23 +161,37 @@ def stop(pidfile: Path) -> bool:
     return bool(family)
 
 
-def _launch(
-    folder: Path,
-    workspace: Path,
-    module: str,
-    configuration: str,
-    options: Iterable[str],
-    pidfile: str,
-    log: str,
-) -> subprocess.Popen[bytes]:
-    workspace = workspace.resolve()
-    command = [sys.executable, "-u", "-m", module, "-m", str(workspace), "-s", configuration]
-    command += ["--set", "secure_train=true", *options, f"org={ORG}", "config_folder=config"]
+class Command(NamedTuple):
+    """How one of FLARE's processes is started.
+
+    Attributes:
+      workspace: FLARE's, in the folder of the federation or the site.
+      module: that runs.
+      configuration: the file in the workspace that it reads.
+      options: as FLARE takes them.
+    """
+
+    workspace: Path
+    module: str
+    configuration: str
+    options: Sequence[str]
+
+    @property
+    def words(self) -> list[str]:
+        """The command line."""
+        place = str(self.workspace.resolve())
+        command = [sys.executable, "-u", "-m", self.module, "-m", place, "-s", self.configuration]
+        options = ["secure_train=true", *self.options, f"org={ORG}", "config_folder=config"]
+        return [*command, "--set", *options]
+
+
+def _launch(folder: Path, command: Command, pidfile: str, log: str) -> subprocess.Popen[bytes]:
+    rotate(folder / log)
     descriptor = os.open(folder / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
-            command,
-            cwd=workspace,
+            command.words,
+            cwd=command.workspace.resolve(),
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -152,18 +202,33 @@ def _launch(
     finally:
         os.close(descriptor)
     _started.append(process)
-    note = {
-        "pid": process.pid,
-        "started": psutil.Process(process.pid).create_time(),
-        "workspace": str(workspace),
-    }
-    write_file(folder / pidfile, json.dumps(note))
+    _write_note(folder / pidfile, process.pid, command)
     return process
 
 
+def _become(folder: Path, command: Command, pidfile: str) -> NoReturn:
+    _write_note(folder / pidfile, os.getpid(), command)
+    os.umask(0o077)
+    os.chdir(command.workspace.resolve())
+    os.execve(sys.executable, command.words, _environment())
+
+
+def _write_note(pidfile: Path, pid: int, command: Command) -> None:
+    note = {
+        "pid": pid,
+        "started": psutil.Process(pid).create_time(),
+        "workspace": str(command.workspace.resolve()),
+    }
+    write_file(pidfile, json.dumps(note))
+
+
 def _environment() -> dict[str, str]:
-    """This process's environment, with JAX on the CPU unless it says otherwise."""
-    environment = {"JAX_PLATFORMS": "cpu"} | os.environ
+    """This process's environment, with JAX on the CPU unless it says otherwise.
+
+    Names are looked up as the rest of the machine does it (hosts file, split name services): gRPC's
+    own way knows name servers only, and without one cannot even listen at all addresses.
+    """
+    environment = {"JAX_PLATFORMS": "cpu", "GRPC_DNS_RESOLVER": "native"} | os.environ
     # Python would else look for modules in the working directory first.
     return environment | {"PYTHONSAFEPATH": "1"}
 
@@ -222,15 +287,10 @@ def _end(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(left, timeout=_GRACE)
 
 
-def _server_address(path: Path) -> tuple[str, int]:
-    try:
-        configuration = read_json(path, remedy=_REMEDY)
-        host, port = configuration["servers"][0]["service"]["target"].rsplit(":", 1)
-        return host, int(port)
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise SilodpError(
-            f"{path} does not name the server's address: make the kits first."
-        ) from None
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        return one.getsockname()[1]
 
 
 def accepts(host: str, port: int) -> bool:

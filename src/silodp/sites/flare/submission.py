@@ -6,18 +6,22 @@ the coordinator and at each site, so it is submitted again, and goes on at its n
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from silodp.base.errors import SilodpError
+from silodp.sites.connection import BEAT, Connection, connections
 from silodp.sites.federation_setup import is_finished, progress_of
 from silodp.sites.flare.jobs import abort, follow, registered, submit
 
 # The number of times in a row that a FLARE job may end without progress.
 _MOST_IDLE = 3
 _POLL = 0.5
-_LOOK_FOR_SITES = 5.0  # seconds between checks whether a lost site is back
+_LOOK_FOR_SITES = 2.0  # seconds between checks whether a lost site is back
+_FIRST_PATIENCE = (
+    10.0  # seconds for which a site that was back, and is lost again, is not waited for
+)
 
 
 def run_job(
@@ -34,17 +38,18 @@ def run_job(
     Args:
       folder: the federation's.
       job: its name.
-      sites: all of them.
+      sites: those that are to have a model.
       patience: seconds to wait for sites that are not there.
       report: called with the job's progress, twice a second.
       say: called with sentences about what went wrong and what is done about it.
     """
     idle = 0
-    while not is_finished(progress_of(folder, job), len(sites)):
+    patience_with: dict[str, float] = {}
+    while not is_finished(progress_of(folder, job), sites):
         before = _stands_at(folder, job)
         present = _wait_for(folder, job, sites, patience)
         try:
-            _once(folder, job, present, sites, report)
+            _once(folder, job, present, sites, patience_with, report)
         except SilodpError as error:
             idle = 0 if _stands_at(folder, job) > before else idle + 1
             if idle >= _MOST_IDLE:
@@ -89,16 +94,53 @@ def _wait_for(folder: Path, job: str, sites: Sequence[str], patience: float) -> 
         time.sleep(_POLL)
 
 
+class Lost:
+    """The sites that a job goes on without, since when, and which of them are back.
+
+    That a site did not answer does not say that it can: it is back once it gave a sign of life
+    after it was lost. One that is lost again and again is waited for longer each time: the others
+    pay for each time with a new start of their processes.
+    """
+
+    def __init__(self, since: dict[str, float], patience: dict[str, float]):
+        self._since, self._patience = since, patience
+
+    def back(
+        self, silent: Sequence[str], present: Sequence[str], heard: Mapping[str, Connection]
+    ) -> list[str]:
+        """The sites that are back.
+
+        Args:
+          silent: those that did not answer a round.
+          present: those that the server heard of lately.
+          heard: what the server knows of each.
+        """
+        for site in silent:
+            self._since.setdefault(site, time.time())
+        found = []
+        for site, since in self._since.items():
+            after = since + max(BEAT, self._patience.get(site, 0.0))
+            if site in present and (heard.get(site, Connection()).heard or 0.0) > after:
+                found.append(site)
+        for site in found:
+            self._patience[site] = max(_FIRST_PATIENCE, 2 * self._patience.get(site, 0.0))
+        return found
+
+
 def _once(
     folder: Path,
     job: str,
     present: Sequence[str],
     sites: Sequence[str],
+    patience_with: dict[str, float],
     report: Callable[[dict[str, Any] | None], None],
 ) -> None:
     """Runs one of FLARE's jobs until it ends, or until a site is back that it does not have."""
     start, last_look = time.time(), time.monotonic()
     flare_job = submit(folder, job, present)
+    lost = Lost(
+        dict.fromkeys((site for site in sites if site not in present), start), patience_with
+    )
 
     def look() -> None:
         nonlocal last_look
@@ -110,8 +152,7 @@ def _once(
         if time.monotonic() - last_look < _LOOK_FOR_SITES:
             return
         last_look = time.monotonic()
-        lost = [site for site in sites if site not in present or site in progress["silent"]]
-        back = [site for site in lost if site in registered(folder)]
+        back = lost.back(progress["silent"], registered(folder), connections(folder))
         if back:
             abort(folder, flare_job)
             raise SilodpError(f"{', '.join(back)} is back.")
