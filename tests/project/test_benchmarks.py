@@ -211,8 +211,10 @@ def test_encoding(bench):
 
 def test_fewround(bench, tmp_path):
     printed = bench("fewround", "--quick", "--json", tmp_path / "f.json")
-    beside, made_up = json.loads((tmp_path / "f.json").read_text())
+    beside, made_up, *predicted = json.loads((tmp_path / "f.json").read_text())
     assert np.isfinite([beside["fewround"], beside["ebmtl"], made_up["mse"]]).all()
+    assert all(0 <= row["low"] <= row["high"] <= 1 for row in predicted)
+    assert len(predicted) == 4
     assert "ebmtl" in printed
 
 

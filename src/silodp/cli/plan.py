@@ -51,6 +51,7 @@ def plan(
             {
                 "data": prepared.federations[0].name,
                 "method": spec.request.method,
+                "chosen": prepared.chosen,
                 "rounds": spec.rounds,
                 "silos": rows,
                 "encoders": [own.to_plain() for own in prepared.federations[0].encoders],
@@ -104,6 +105,8 @@ def print_plan(content: dict[str, Any]) -> None:
         f"{content['rounds']} rounds. PLD and RDP: epsilon under each accountant; RDP noise: what "
         "the paper's accountant would need."
     )
+    if content.get("chosen"):
+        console.print(f"Method: {safe(content['chosen'])}.")
     console.print(f"Shares of epsilon: {_shares(rows)}.")
     for encoder in content.get("encoders", ()):
         words = info_of_plain("The plan", encoder).words

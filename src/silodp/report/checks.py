@@ -69,6 +69,7 @@ _FIELDS: dict[str, Any] = {
     "history": [{"round": WHOLE, **_SUMMARY}],
     "assumptions": [TEXT],
     "warnings": [TEXT],
+    "chosen": (TEXT,),
     "versions": {},
     "seconds": {...: AMOUNT},
     "options": {},

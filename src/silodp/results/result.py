@@ -64,6 +64,7 @@ class Result:
         noise comes from a seed, so that it protects nobody and nothing of it is proven.
       assumptions: the assumptions of the privacy statement, in words.
       warnings: sentences on what is allowed but unwise.
+      chosen: which method was chosen by the data, and why, if none was named.
       left_out: silos that options left out, by name.
       person: {"silos", "epsilon", "delta"}: the guarantee for somebody with data in that many
         silos, if it was requested.
@@ -105,6 +106,7 @@ class Result:
     seconds: dict[str, float]
     versions: dict[str, str] = field(default_factory=lambda: versions())
     warnings: list[str] = field(default_factory=list)
+    chosen: str | None = None
     left_out: list[str] = field(default_factory=list)
     person: dict[str, float] | None = None
     tuning: dict[str, Any] | None = None

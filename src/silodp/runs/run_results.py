@@ -87,6 +87,7 @@ def result_of(
         privacy=[plan.statement() for plan in spec.plans],
         assumptions=_assumptions(request, federation, spec.policies),
         warnings=prepared.warnings,
+        chosen=prepared.chosen,
         left_out=list(federation.left_out),
         person=person_guarantee(spec.plans, request.max_silos_per_subject),
         history=[
