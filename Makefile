@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Real data sets for the tests that can use them, where they are at hand.
 export SILODP_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-slow browser lint format docs bench results clean
+.PHONY: demo test test-slow browser lint format docs bench results suite suite-part clean
 
 demo: $(VENV)/core
 	$(BIN)/silodp demo --out runs/demo
@@ -65,6 +65,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.ebmtl
 	$(BIN)/python -m benchmarks.fewround
+	$(BIN)/python -m benchmarks.encoding
 	$(BIN)/python -m benchmarks.sites
 	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.report
@@ -73,6 +74,14 @@ bench: $(VENV)/bench
 results: $(VENV)/core
 	$(BIN)/silodp figure all --scale hour --out runs/results
 	$(BIN)/python -m benchmarks.results --take runs/results
+
+# Every method on every federation of the suite, anew (hours), and the part that takes minutes. Both
+# go on where they were interrupted.
+suite: $(VENV)/core
+	$(BIN)/silodp bench suite --page docs/suite.md
+
+suite-part: $(VENV)/core
+	$(BIN)/silodp bench suite --part --out runs/suite-part
 
 clean:
 	rm -rf $(VENV)

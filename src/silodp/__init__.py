@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silodp.advice.advise import Advice, advise
+    from silodp.advice.messages import MessageAdvice, advise_messages
     from silodp.auditing.audit import Audit, audit
     from silodp.base.errors import SilodpError
     from silodp.config.options import RunRequest
+    from silodp.data.encoders.functions import encoder
     from silodp.data.federation import Federation, Records, Silo
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
@@ -43,6 +45,7 @@ __all__ = [
     "Advice",
     "Audit",
     "Federation",
+    "MessageAdvice",
     "Method",
     "MethodEntry",
     "Model",
@@ -59,10 +62,12 @@ __all__ = [
     "SilodpError",
     "Start",
     "advise",
+    "advise_messages",
     "audit",
     "custom_model",
     "difference",
     "draw_learned",
+    "encoder",
     "fit",
     "load_model",
     "log_to_mlflow",
@@ -85,12 +90,15 @@ __all__ = [
 # that only carries messages hold it in memory.
 _PLACES = {
     "Advice": "silodp.advice.advise",
+    "MessageAdvice": "silodp.advice.messages",
     "advise": "silodp.advice.advise",
+    "advise_messages": "silodp.advice.messages",
     "Audit": "silodp.auditing.audit",
     "audit": "silodp.auditing.audit",
     "custom_model": "silodp.models.model",
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",
+    "encoder": "silodp.data.encoders.functions",
     "Federation": "silodp.data.federation",
     "fit": "silodp.runs.fit",
     "load_model": "silodp.results.model_export.personal_model",

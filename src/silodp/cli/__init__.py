@@ -14,6 +14,7 @@ from silodp.base.version import own_version
 from silodp.cli import accept as accept_commands
 from silodp.cli import advise as advise_commands
 from silodp.cli import audit as audit_commands
+from silodp.cli import bench as bench_commands
 from silodp.cli import data as data_commands
 from silodp.cli import doctor as doctor_commands
 from silodp.cli import exchange as exchange_commands
@@ -43,6 +44,7 @@ app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(federation_commands.app, name="federation")
 app.add_typer(site_commands.app, name="site")
 app.add_typer(exchange_commands.app, name="exchange")
+app.add_typer(bench_commands.app, name="bench")
 app.command("run")(run_commands.run)
 app.command("sweep")(sweep_commands.sweep)
 app.command("tune")(tune_commands.tune)

@@ -11,12 +11,14 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.errors import SilodpError
 from silodp.cli.options import OUTPUT, AsJson, Given, takes_budget_options, without_useless
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
 
 if TYPE_CHECKING:
     from silodp.advice.advise import Advice
+    from silodp.advice.messages import MessageAdvice
 
 _TITLES = {"local": "local", "fedavg": "FedAvg", "mrmtl": "MR-MTL"}
 # More silos than this are shown in bands.
@@ -54,7 +56,8 @@ def advise(
 ) -> None:
     """Predicts which silos gain from federating, and by how much. Trains nothing.
 
-    With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger.
+    With guesses (--sigma, --tau) it costs nothing; an estimate is charged to --ledger. With
+    --messages it says instead what budgets buy in few messages (fewround), at no cost.
     """
     from silodp.advice.advise import NOT_ADVISED
     from silodp.advice.advise import advise as predict_gains
@@ -63,6 +66,14 @@ def advise(
     if out is not None:
         check_writable(out)  # before the work, not after
     console = notes()
+    if given.get("messages") is not None:
+        if estimate_epsilon is not None:
+            raise SilodpError(
+                "--estimate-epsilon: with --messages nothing is estimated from records: leave the "
+                "one or the other out."
+            )
+        _advise_messages(given, records, sigma, tau, parameters, out, as_json)
+        return
     options = without_useless(given, console, uses=NOT_ADVISED)
     with LiveProgress(console) as progress:
         advice = predict_gains(
@@ -88,6 +99,76 @@ def advise(
     _print(advice, given.get("ledger"))
     if out is not None:
         say_written(out)
+
+
+def _advise_messages(
+    given: Given,
+    records: str | None,
+    sigma: float | None,
+    tau: float | None,
+    parameters: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Says what budgets buy in few messages."""
+    from silodp.advice.advise import NOT_ADVISED
+    from silodp.advice.messages import METHOD, NOTES, advise_messages
+    from silodp.base.files import write_file
+
+    console = notes()
+    options = without_useless(given, console, method=METHOD, uses=NOT_ADVISED)
+    with LiveProgress(console) as progress:
+        advice = advise_messages(
+            records=records,
+            sigma=sigma,
+            tau=tau,
+            parameters=parameters,
+            reporter=progress,
+            **options,
+        )
+        content = advice.as_json()
+        if out is not None:
+            from silodp.pictures.messages_picture import draw_message_advice
+
+            progress.stage("drawing")
+            write_file(out / "advice.json", json.dumps(content, indent=2) + "\n")
+            draw_message_advice(advice, out / "advice.png")
+    if as_json:
+        print_json(content)
+        return
+    _print_messages(advice, NOTES)
+    if out is not None:
+        say_written(out)
+
+
+def _print_messages(advice: "MessageAdvice", said: Sequence[str]) -> None:
+    from silodp.advice.messages import Range, in_percent
+
+    console = answers()
+    for line in advice.sentences:
+        console.print(safe(line))
+    numbers = sorted({row["messages"] for row in advice.overall})
+    table = _table("epsilon", *(f"{n} message{'s' * (n != 1)}" for n in numbers))
+    for times in sorted({row["times"] for row in advice.overall}):
+        rows = [row for row in advice.overall if row["times"] == times]
+        cells = (in_percent(advice.at(number, times)) for number in numbers)
+        table.add_row(f"{rows[0]['epsilon']:.3g}", *cells)
+    console.print(table)
+    shown = sorted(advice.silos, key=lambda row: -row["low"] - row["high"])
+    of_all = ""
+    if len(shown) > _MOST_ROWS:
+        shown = [*shown[:_TOP], *shown[-_TOP:]]
+        of_all = f", the {_TOP} best and the {_TOP} worst off of {len(advice.silos)}"
+    table = _table("silo", "records", "epsilon", "predicted")
+    for row in shown:
+        part = in_percent(Range(row["low"], row["high"]))
+        table.add_row(safe(row["silo"]), str(row["records"]), f"{row['epsilon']:.3g}", part)
+    console.print(f"Each silo{of_all}:")
+    console.print(table)
+    for warning in advice.warnings:
+        console.print(f"[yellow]Warning:[/] {safe(warning)}.")
+    for note in said:
+        console.print(f"[dim]Note: {note}.[/]")
 
 
 def _print(advice: "Advice", ledger: Path | None) -> None:

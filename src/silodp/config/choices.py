@@ -59,7 +59,11 @@ MODEL_NAMES = (
     *("linear", "svm", "logistic", "softmax", "poisson", "ordered", "hazards"),
     *("convnet", "convnet5"),
 )
-DATA_SETS = ("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "synthetic")
+DATA_SETS = (
+    *("school", "vehicle", "gleam", "cifar10", "mnist", "adni", "digits", "heart", "tcga_brca"),
+    *("diabetes130", "parkinsons", "pg15", "beijing_air", "wisdm", "landmine", "cifar10_clip"),
+    "synthetic",
+)
 METHOD_NAMES = (
     *(
         "ebmtl",
@@ -75,6 +79,9 @@ METHOD_NAMES = (
     ),
     "hypcluster",
 )
+AUTO_METHOD = "auto"
+"""In place of a method's name: the one that suits the data, by what is public of them."""
+
 WARM_STARTS = tuple(
     f"ifca+{name}" for name in ("local", "fedavg", "finetune", "mrmtl", "meanpull", "ditto")
 )

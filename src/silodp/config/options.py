@@ -6,6 +6,7 @@ from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.config.choices import (
+    AUTO_METHOD,
     Accountant,
     Engine,
     Entropy,
@@ -45,7 +46,7 @@ class RunRequest(DataRequest):
         basic=True,
     )
     method: str = option(
-        "ebmtl",
+        AUTO_METHOD,
         "How silos learn (silodp methods).",
         group="Method",
         basic=True,
@@ -172,7 +173,7 @@ class RunRequest(DataRequest):
         "Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several "
         "classes 1).",
         group="Method",
-        tags={"agreed", "agreed_if_given", "of_method", "tuned"},
+        tags={"agreed", "agreed_if_given", "of_method", "tuned", "advised"},
         least=1,
         most=5,
     )

@@ -45,13 +45,13 @@ class _Arguments(TypedDict, total=False):
     data_dir: Path | str | None
     """Folder with data files, looked into first."""
     silos: int | None
-    """How many silos to make (synthetic, mnist, digits, cifar10)."""
+    """How many silos to make (synthetic, mnist, digits, cifar10, cifar10_clip)."""
     rotations: int | None
     """Groups of silos, each turned by its own angle: 1, 2 or 4 (mnist, digits)."""
     mask_ratio: float | None
     """Share of white 2x2 patches in a silo's mask (mnist, digits)."""
     classes_per_silo: int | None
-    """Classes that a silo has images of (cifar10)."""
+    """Classes that a silo has images of (cifar10, cifar10_clip)."""
     records_per_subject: int | None
     """Records of one subject (synthetic)."""
     heterogeneity: float | None
@@ -94,8 +94,11 @@ class _Arguments(TypedDict, total=False):
     seen (hazard)."""
     cut_points: str | Sequence[float] | None
     """Where time is cut into intervals, separated by commas (hazard; or in a schema)."""
+    features: str | Sequence[str] | None
+    """Public encoder of images, or column=encoder of a table: scattering, efficientnet-lite0,
+    minilm, a file FILE.onnx, none."""
     image_size: int | None
-    """Pixels to a side that images are scaled to (adni, folders of images)."""
+    """Pixels to a side that images are scaled to (adni, folders of images, --features)."""
     channels: str | None
     """Channels of images in a folder: colour (the default) or grey."""
     data: str

@@ -12,7 +12,25 @@ from silodp.data.files import DataFile, find_file
 from silodp.data.images import folders as image_folders
 from silodp.data.problems import Problems
 from silodp.data.source import DataOptions, DataSource, Defaults
-from silodp.data.sources import adni, cifar10, digits, gleam, mnist, school, synthetic, vehicle
+from silodp.data.sources import (
+    adni,
+    beijing_air,
+    cifar10,
+    cifar10_clip,
+    diabetes130,
+    digits,
+    gleam,
+    heart,
+    landmine,
+    mnist,
+    parkinsons,
+    pg15,
+    school,
+    synthetic,
+    tcga_brca,
+    vehicle,
+    wisdm,
+)
 from silodp.data.tables import table as tables
 from silodp.data.tables.dialect import inner_suffix
 from silodp.data.tables.files import is_table
@@ -42,6 +60,15 @@ SOURCES: dict[str, DataSource] = {
         mnist.SOURCE,
         adni.SOURCE,
         digits.SOURCE,
+        heart.SOURCE,
+        tcga_brca.SOURCE,
+        diabetes130.SOURCE,
+        parkinsons.SOURCE,
+        pg15.SOURCE,
+        beijing_air.SOURCE,
+        wisdm.SOURCE,
+        landmine.SOURCE,
+        cifar10_clip.SOURCE,
         synthetic.SOURCE,
     )
 }

@@ -98,6 +98,10 @@ class MessagesOfOneSilo:
         """The parameters of the model that the silo uses."""
         return self._part.personal(state, broadcast)
 
+    def learned(self, state: Any, broadcast: Any) -> dict[str, Any]:
+        """What the silo can tell of its model, from what it released and what it was sent."""
+        return self.method.learned_at_silo(state, broadcast)
+
     def metric(self, params: Any) -> float:
         """The metric of a model on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):
@@ -153,7 +157,10 @@ def host_message_like(job: Job, method: Method, state: Any, broadcast: Any) -> A
     square, weights = np.zeros((size, size)), np.zeros((size, outputs))
     moments = Moments(square, weights, np.zeros(outputs), np.zeros(3))
     vectors = UnitVectors(1.0, 0.0, 1.0, outputs if outputs > 1 else 0)
-    queries = MessageQueries(vectors, 1, 1.0, lambda _: moments, lambda *_: (weights, 1.0))
+    gradient = (weights, 1.0)
+    queries = MessageQueries(
+        vectors, 1, 1.0, lambda _: moments, lambda *_: gradient, lambda _: gradient
+    )
     return method.local(state, broadcast, queries)[1]
 
 

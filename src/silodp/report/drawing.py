@@ -41,6 +41,7 @@ _SHAPES = {
     "x": "M-4-3L-3-4 0-1 3-4 4-3 1 0 4 3 3 4 0 1-3 4-4 3-1 0z",
     "*": "M0-6L1.6-2.1 5.7-1.9 2.6 .8 3.5 4.9 0 2.6-3.5 4.9-2.6 .8-5.7-1.9-1.6-2.1z",
 }
+_UNKNOWN = (190, 194, 199)
 _LETTER = 7.0  # about the width of a letter
 _CIRCLE = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"
 
@@ -286,14 +287,16 @@ def path(places: Iterable[tuple[float, float]]) -> str:
 def matrix_picture(values: np.ndarray) -> str:
     """Data address of a picture of numbers from -1 to 1, a pixel each: orange, white, blue.
 
-    Both ends differ in grey as well, as in relations.png.
+    Both ends differ in grey as well, as in relations.png. NaN is grey: nothing is known.
     """
     ends = {-1: (230, 159, 0), 0: (255, 255, 255), 1: (0, 69, 107)}
-    values = np.clip(values, -1, 1)[..., None]
+    unknown = np.isnan(values)
+    values = np.clip(np.where(unknown, 0.0, values), -1, 1)[..., None]
     low, middle, high = (np.array(ends[at], float) for at in (-1, 0, 1))
     mixed = np.where(
         values < 0, middle + values * (middle - low), middle + values * (high - middle)
     )
+    mixed[unknown] = _UNKNOWN
     content = io.BytesIO()
     Image.fromarray(mixed.round().astype(np.uint8)).save(content, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

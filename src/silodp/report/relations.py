@@ -9,6 +9,7 @@ from silodp.base.errors import SilodpError
 from silodp.base.text import percent, shown
 from silodp.report import silo_charts, tables
 from silodp.report.checks import CLUSTERS, NUMBER, fits
+from silodp.report.findings_part import has_findings
 from silodp.report.html import Html, joined, tag
 from silodp.report.inputs import Run
 from silodp.report.tables import Cell, folded
@@ -20,7 +21,7 @@ def relations_of(run: Run) -> Html | None:
     """The part of a report about relations; None where nothing is known."""
     result, learned = run.result, run.result.learned or {}
     parts: list[Html | None] = []
-    if lines := sentences(result):
+    if (lines := sentences(result)) and not has_findings(result):  # which are told apart
         parts.append(tag("ul", [tag("li", sentence) for sentence in lines]))
     if is_summed_up(result):
         parts.append(_kept(learned))
@@ -30,7 +31,9 @@ def relations_of(run: Run) -> Html | None:
     alike = _alike(run, learned, len(names))
     if alike is not None:
         matrix, where_from = alike
-        parts.append(_map(matrix, names, where_from))
+        told = ~np.isnan(matrix[~np.eye(len(names), dtype=bool)])
+        note = "Which silos are alike is not told by what was released."
+        parts.append(_map(matrix, names, where_from) if told.any() else tag("p", note))
     elif not parts and len(names) > 1:
         note = (
             f"{result.method} finds out nothing about how silos relate. Train with --save-models, "
@@ -100,6 +103,7 @@ def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray
     if silos < 2:  # no pairs
         return None
     if _is_square(learned.get("relations"), silos):
+        # None, where what was released does not tell, becomes NaN.
         matrix = np.array(learned["relations"], float)
         return matrix, "what the method learned from released updates"
     if silos > MOST_RELATED or not (run.folder / MODELS_FILE).is_file():
@@ -124,7 +128,9 @@ def _alike(run: Run, learned: Mapping[str, Any], silos: int) -> tuple[np.ndarray
 def _is_square(value: Any, silos: int) -> bool:
     """Whether there is a number for every pair of silos: a method may call anything relations."""
     return (
-        fits(value, [[NUMBER]]) and len(value) == silos and all(len(row) == silos for row in value)
+        fits(value, [[(NUMBER,)]])
+        and len(value) == silos
+        and all(len(row) == silos for row in value)
     )
 
 
@@ -138,17 +144,21 @@ def _cosines(models: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _map(matrix: np.ndarray, names: Sequence[str], where_from: str) -> Html:
-    order = in_order(matrix)
+    order = in_order(np.nan_to_num(matrix))
     pairs = matrix[np.triu_indices(len(names), 1)]
-    alike, opposite = int((pairs > 0.5).sum()), int((pairs < -0.5).sum())
+    not_told = int(np.isnan(pairs).sum())
+    least = 0.0 if not_told else 0.5  # where it is told which, it may be by little
+    alike, opposite = int((pairs > least).sum()), int((pairs < -least).sum())
     alt = (
         f"Map of {len(names)} silos: {alike} pairs differ from the mean alike, {opposite} as "
         "opposites"
     )
+    alt += f"; {not_told} are not told apart by what was released" if not_told else ""
+    grey = "Grey: not told apart by what was released, which may be either. " if not_told else ""
     below = tag(
         "p",
         "Blue: two silos differ from the mean in the same way. Orange: in opposite ways. White: "
-        f"nothing in common. Those alike stand next to each other. From {where_from}.",
+        f"nothing in common. {grey}Those alike stand next to each other. From {where_from}.",
         class_="note",
     )
     placed = matrix[np.ix_(order, order)]

@@ -8,6 +8,7 @@ from silodp.base.text import count, shown, silo_names
 from silodp.models.metrics import get_metric
 from silodp.report import answer, tables
 from silodp.report.answer import WHAT
+from silodp.report.findings_part import findings_part
 from silodp.report.gains import Gain, overall
 from silodp.report.history_part import history_part
 from silodp.report.html import Child, Html, tag
@@ -59,6 +60,7 @@ def run_section(run: Run, number: int, left: Left | None) -> Html:
         history_part(run),
         tag("h3", "Privacy"),
         privacy_part(run, left),
+        findings_part(result),
         relations_of(run),
         tag("h3", "How to get this again"),
         settings_part(result),
@@ -163,6 +165,8 @@ def _warnings(run: Run) -> Html | None:
         for reason in answer.unproven_reasons(result)
     ]
     notes += [f"{warning.rstrip('.')}." for warning in result.warnings]
+    if result.chosen:
+        notes.append(f"No method was named. Chosen was {result.chosen}.")
     if missing := answer.missing_baselines(run):
         notes.append(missing)
     if 0 < (without := answer.without_privacy(result)) < len(result.epsilons):

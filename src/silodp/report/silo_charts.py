@@ -21,6 +21,7 @@ _ROW = 26
 _TOP = 8  # pixels above the first row
 _LONGEST_NAME = 24
 _LEAST_ROW = 14  # pixels between two names
+NOT_TOLD = "not told by what was released"
 
 
 class Bar(NamedTuple):
@@ -50,7 +51,7 @@ def rows_of_dots(
     low, high = (low / 1.1, high * 1.1) if log else (low - pad, high + pad)
 
     def draw(width: int) -> Html:
-        left = _room([name for name, _ in rows], width)
+        left = rows_room([name for name, _ in rows], width)
         bottom = _TOP + _ROW * len(rows)
         x = Scale(low, high, left, width - 14, log)
         y = Scale(0, len(rows), bottom, _TOP)
@@ -63,7 +64,7 @@ def rows_of_dots(
         for number, (name, dots) in enumerate(rows):
             at = _TOP + _ROW * (number + 0.5)
             ends = [x(dot.value) for dot in dots]
-            shape.append(words(left - 10, at + 4, _name(name, width), "name", "end"))
+            shape.append(words(left - 10, at + 4, row_name(name, width), "name", "end"))
             shape.append(tag("line", x1=min(ends), x2=max(ends), y1=at, y2=at, class_="between"))
             for place, (dot, end) in enumerate(zip(dots, ends, strict=True)):
                 groups.setdefault(place, []).append(
@@ -150,7 +151,7 @@ def bars_chart(
 
 
 def _lying(width, bars, x_label, alt, largest, ends) -> Html:
-    left = _room([bar.name for bar in bars], width)
+    left = rows_room([bar.name for bar in bars], width)
     bottom = _TOP + _ROW * len(bars)
     x = Scale(0, largest, left, width - 14)
     frame = Frame(width, bottom + 44, x, Scale(0, len(bars), bottom, _TOP))
@@ -161,7 +162,7 @@ def _lying(width, bars, x_label, alt, largest, ends) -> Html:
     targets = []
     for number, bar in enumerate(bars):
         y = _TOP + _ROW * number + 5
-        parts.append(words(left - 10, y + 12, _name(bar.name, width), "name", "end"))
+        parts.append(words(left - 10, y + 12, row_name(bar.name, width), "name", "end"))
         for colour, begin, end in _stacked(bar, largest):
             size = {"x": x(begin), "y": float(y), "width": x(end) - x(begin), "height": _ROW - 10}
             parts.append(tag("rect", **size, class_=f"bar {colour}"))
@@ -211,15 +212,16 @@ def map_chart(
 ) -> Html:
     """A map of a matrix [silos, silos] of numbers from -1 to 1, in the given order: who is alike.
 
+    NaN stands for what is not known.
     `ends` says what -1, 0 and 1 mean, beside the scale.
     """
     many = len(names) > MOST_ROWS
 
     def draw(width: int) -> Html:
-        left = _room(names, width)
+        left = rows_room(names, width)
         side = min(width - left - 4, 420)
         cell = side / len(names)
-        top = _room(names, drawing.NARROW) - 14  # the columns' names stand above, upright
+        top = rows_room(names, drawing.NARROW) - 14  # the columns' names stand above, upright
         picture = tag(
             "image",
             href=drawing.matrix_picture(values),
@@ -233,11 +235,13 @@ def map_chart(
         step = math.ceil(_LEAST_ROW / cell)
         some = range(0, len(names), step)
         named = [
-            words(left - 8, top + cell * (n + 0.5) + 4, _name(names[n], width), "name", "end")
+            words(left - 8, top + cell * (n + 0.5) + 4, row_name(names[n], width), "name", "end")
             for n in some
         ]
         named += [
-            drawing.upright(left + cell * (n + 0.5) + 4, top - 8, _name(names[n], drawing.NARROW))
+            drawing.upright(
+                left + cell * (n + 0.5) + 4, top - 8, row_name(names[n], drawing.NARROW)
+            )
             for n in some
         ]
         targets = (
@@ -247,7 +251,7 @@ def map_chart(
                 drawing.point(
                     left + cell * (j + 0.5),
                     top + cell * (i + 0.5),
-                    f"{shown(one)} and {shown(other)}: {values[i, j]:.2f}",
+                    f"{shown(one)} and {shown(other)}: {_told(values[i, j])}",
                 )
                 for i, one in enumerate(names)
                 for j, other in enumerate(names)
@@ -261,6 +265,10 @@ def map_chart(
 
     # A large picture is in the page once: one drawing fits both widths.
     return figure(title, draw(drawing.NARROW + 90) if many else both_widths(draw), below=below)
+
+
+def _told(value: float) -> str:
+    return NOT_TOLD if math.isnan(value) else f"{value:.2f}"
 
 
 def _scale(left: float, top: float, wide: float, ends: tuple[str, str, str]) -> Html:
@@ -287,10 +295,11 @@ def _scale(left: float, top: float, wide: float, ends: tuple[str, str, str]) -> 
     return joined(bar, border, *marks, *said)
 
 
-def _name(name: str, width: int) -> str:
+def row_name(name: str, width: int) -> str:
+    """The name at the left of a row, no longer than there is room for."""
     return shown(name, _LONGEST_NAME if width == drawing.WIDE else 15)
 
 
-def _room(names: Sequence[str], width: int) -> int:
+def rows_room(names: Sequence[str], width: int) -> int:
     """Room for the longest name at the left."""
-    return 24 + math.ceil(7.6 * max(len(_name(name, width)) for name in names))
+    return 24 + math.ceil(7.6 * max(len(row_name(name, width)) for name in names))

@@ -25,6 +25,7 @@ from silodp.report.gains import (
     test_records,
 )
 from silodp.report.numbers import measured, plus_minus
+from silodp.results.few_messages import fallback_words
 from silodp.results.result import Result
 from silodp.runs.baselines import NAMES
 
@@ -92,6 +93,7 @@ def verdict(result: Result, others: Sequence[Result] = ()) -> Verdict:
         if skill is not None:
             headline += f", {metric.size(skill.gain)} {metric.way(skill.gain)} than {skill.name}"
         headline += "."
+    headline += fallback_words(result)
     return Verdict(headline, _more(result, best, skill), left_behind(result, others))
 
 

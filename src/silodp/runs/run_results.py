@@ -15,9 +15,11 @@ from silodp.data.tasks import get_task
 from silodp.methods.clusters import CHOSEN
 from silodp.privacy.policy import RECORD_COUNT, Policy
 from silodp.results.cluster_members import cluster_members
+from silodp.results.few_messages import SHOWN, is_of_messages, said
 from silodp.results.learned import MOST_RELATED, feature_names, summed_up
 from silodp.results.result import Result, summary
 from silodp.runs.draft_cards import draft_cards
+from silodp.runs.feature_units import units_of
 from silodp.runs.prepare import Prepared, person_guarantee
 
 COUNTS_ARE_PUBLIC = (
@@ -26,6 +28,10 @@ COUNTS_ARE_PUBLIC = (
 TEST_IS_NOT_COVERED = (
     "epsilon is about models, not about metrics: these are computed on test records without noise, "
     "and what they are without skill on training labels"
+)
+ENCODER_IS_PUBLIC = (
+    "the encoder {encoder} is public: it was made without these records, and each record went "
+    "through it alone"
 )
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
@@ -81,6 +87,7 @@ def result_of(
         privacy=[plan.statement() for plan in spec.plans],
         assumptions=_assumptions(request, federation, spec.policies),
         warnings=prepared.warnings,
+        chosen=prepared.chosen,
         left_out=list(federation.left_out),
         person=person_guarantee(spec.plans, request.max_silos_per_subject),
         history=[
@@ -88,11 +95,12 @@ def result_of(
             for rounds, values in zip(rounds, overall, strict=True)
         ],
         seconds=seconds,
-        learned=_learned(prepared, number, learned) if learned else None,
+        learned=_learned(prepared, number, learned, federation) if learned else None,
         models=models,
         cards=None if models is None else draft_cards(prepared, federation, noisy_metric),
         metrics=list(measured),
         problem=_problem(federation),
+        encoders=[encoder.to_plain() for encoder in federation.encoders],
     )
 
 
@@ -164,9 +172,15 @@ def summary_of_known(per_seed: np.ndarray, has_value: np.ndarray) -> dict[str, A
     return summary(per_seed[known]) | {"per_seed": values}
 
 
-def _learned(prepared: Prepared, number: int, learned: dict[str, Any]) -> dict[str, Any]:
+def _learned(
+    prepared: Prepared, number: int, learned: dict[str, Any], trained_on: Federation
+) -> dict[str, Any]:
     """Means over seeds of what was learned, and a summary in words where there is one."""
     federation, spec = prepared.federations[0], prepared.specs[number]
+    if is_of_messages(learned):
+        words = said(learned, spec.plans, units_of(trained_on))
+        # What the words are made of is left out: with many silos it would be most of the result.
+        return _over_seeds({name: learned[name] for name in SHOWN & learned.keys()}) | words
     features = feature_names(federation.input_shape, federation.feature_names)
     budgets = [policy.epsilon for policy in spec.policies]
     words = summed_up(learned, federation.names, budgets, features if spec.model.linear else None)
@@ -219,6 +233,7 @@ def _assumptions(
         assumed.append(COUNTS_ARE_PUBLIC)
     if not request.metric_share:
         assumed.append(TEST_IS_NOT_COVERED)
+    assumed += [ENCODER_IS_PUBLIC.format(encoder=own.words) for own in federation.encoders]
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
     if request.prevalence is not None:

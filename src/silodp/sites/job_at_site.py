@@ -359,8 +359,11 @@ class JobAtSite:
             except RunClosedError as error:
                 _log.warning("%s", error)
                 raise Refusal(CLOSED) from None
-            params = self._trainer().personal(self._state, self._broadcast(arrays))
-            about = {**self._about, "released": self._keep(params), "finished": True}
+            silo, broadcast = self._trainer(), self._broadcast(arrays)
+            params, learned = silo.personal(self._state, broadcast), {}
+            if isinstance(silo, MessagesOfOneSilo):
+                learned = silo.learned(self._state, broadcast)
+            about = {**self._about, "released": self._keep(params, learned), "finished": True}
             self._save(about, flatten(self._state), self._message)
             with contextlib.suppress(RunClosedError):  # meanwhile, by whoever: it is over
                 self._session.close(FINISHED)
@@ -370,7 +373,7 @@ class JobAtSite:
             return Reply("ok")
         return Reply("ok", about={"metric": released} | self._ledger())
 
-    def _keep(self, params: Any) -> float | None:
+    def _keep(self, params: Any, learned: dict[str, Any]) -> float | None:
         """Writes the result; returns the metric if it was paid for, with its noise."""
         prepared, answered = self._prepared, self._about["answered"]
         exact = self._trainer().metric(params)
@@ -400,6 +403,7 @@ class JobAtSite:
         )
         result = result_of(
             *(prepared, [self._federation], 0, [answered], own[None], seconds, models),
+            learned=jax.tree.map(lambda a: np.asarray(a)[None], learned),
             measured=measured,
         )
         known = self._known()

@@ -14,9 +14,11 @@ from silodp.models.unit_vectors import UnitVectors
 from silodp.privacy.mechanisms.message_queries import MessageSchedule, message_queries
 from silodp.privacy.mechanisms.moments import (
     Shares,
+    WholeRecords,
     bits_for,
     noisy_gradient_of,
     noisy_moments_of,
+    odds_residuals,
     softmax_residuals,
     squared_residuals,
     whole_outputs,
@@ -26,6 +28,7 @@ from silodp.privacy.mechanisms.randomness import HostRandom
 
 SHARES = Shares(0.5, 0.4, 0.1)
 SIZE, CLASSES = 4, 3
+KINDS = ["number", "two classes", "classes"]
 ODD = (np.nan, np.inf, -np.inf, 1e300, -1e30, 1e-300, 0.0)
 
 
@@ -47,16 +50,18 @@ def records(number, kind, seed=0, count=12):
     odd = random.random((count, SIZE)) < 0.1
     x[odd] = random.choice(ODD, odd.sum())
     y = np.clip(random.normal(size=(count, 1)), -1, 1)
+    if kind == "two classes":
+        y = np.sign(y)
     if kind == "classes":
         y = np.eye(CLASSES)[random.integers(0, CLASSES, count)]
     return x[:number], y[:number]
 
 
-def released(x, y, kind, z, subject=None, model=None, most=64):
+def released(x, y, kind, z, subject=None, model=None, most=64, scale=0.3):
     """Sums of both questions without noise, and the deviations that it would have had."""
     whole = whole_records(x, y, most, subject)
     random = Recorded()
-    moments = noisy_moments_of(whole, kind == "classes", z, SHARES, random)
+    moments = noisy_moments_of(whole, kind != "number", z, SHARES, random)
     above = np.triu_indices(SIZE, 1)
     parts = [
         np.concatenate([np.diag(moments.gram), moments.gram[above]]),
@@ -65,33 +70,53 @@ def released(x, y, kind, z, subject=None, model=None, most=64):
     ]
     if model is not None:
         outputs = whole_outputs(whole, model)
-        residuals = (softmax_residuals if kind == "classes" else squared_residuals)(
-            whole, outputs, 0.3
-        )
+        residuals = residuals_of(kind, whole, outputs, scale)
         parts.append(noisy_gradient_of(whole, residuals, z, random))
     return parts, random.deviations
 
 
-@settings(max_examples=60, deadline=None)
+def residuals_of(kind, whole, outputs, scale):
+    """The residuals of a kind of label."""
+    if kind == "two classes":
+        return odds_residuals(whole, outputs)
+    return (softmax_residuals if kind == "classes" else squared_residuals)(whole, outputs, scale)
+
+
+@settings(max_examples=90, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     z=st.sampled_from([0.01, 0.7, 3.0, 1e4]),
-    kind=st.sampled_from(["number", "classes"]),
+    kind=st.sampled_from(KINDS),
     by_subject=st.booleans(),
+    relation=st.sampled_from(["add-remove", "replace-one"]),
+    scale=st.sampled_from([0.3, 1.0, 1e-300, 1e300, 0.0, -0.3, np.inf, -np.inf, np.nan]),
 )
-@example(seed=3, z=0.01, kind="number", by_subject=False)
-def test_neighbours_differ_by_no_more_than_is_paid_for(seed, z, kind, by_subject):
-    """One record (or subject) less: in deviations of the noise, sums move by at most 1 / z."""
-    x, y = records(12, kind, seed)
+@example(seed=3, z=0.01, kind="number", by_subject=False, relation="add-remove", scale=0.3)
+@pytest.mark.filterwarnings("ignore:.*encountered in")
+def test_neighbours_differ_by_no_more_than_is_paid_for(seed, z, kind, by_subject, relation, scale):
+    """One record (or subject) less: in deviations of the noise, sums move by at most 1 / z.
+
+    One that is replaced: by twice that. Whoever asks may give any model and any scale.
+    """
+    x, y = records(13, kind, seed, count=13)
     model = np.random.default_rng(seed).normal(size=(SIZE, y.shape[1])) * 10.0 ** (seed % 9 - 3)
-    subject = np.arange(12) // 3 if by_subject else None
-    gone = np.arange(12) != 5 if subject is None else subject != 1
-    both = [
-        released(x[which], y[which], kind, z, None if subject is None else subject[which], model)
-        for which in (np.ones(12, bool), gone)
+    subject = np.r_[0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4] if by_subject else np.arange(13)
+    mine = subject == seed % 2
+    if relation == "replace-one":  # its opposite, or any other
+        other_x, other_y = records(13, kind, seed + 1, count=13)
+        opposite = kind != "classes" and seed % 3 > 0
+        other_x, other_y = (x, -y) if opposite else (other_x, other_y)
+        neighbour = (
+            np.where(mine[:, None], other_x, x),
+            np.where(mine[:, None], other_y, y),
+            subject,
+        )
+    else:
+        neighbour = x[~mine], y[~mine], subject[~mine]
+    (more, deviations), (less, same) = [
+        released(*world[:2], kind, z, world[2] if by_subject else None, model, scale=scale)
+        for world in ((x, y, subject), neighbour)
     ]
-    (more, deviations), (less, same) = both
-    grain = 2.0 ** (math.ceil(math.log2(z)) - 30)
     squares = []
     for place, (a, b, deviation) in enumerate(zip(more, less, deviations, strict=True)):
         z_of_part = z / math.sqrt([*SHARES, 1.0][place])
@@ -100,8 +125,24 @@ def test_neighbours_differ_by_no_more_than_is_paid_for(seed, z, kind, by_subject
         np.testing.assert_array_equal(a / grain, np.rint(a / grain))  # whole grains
         np.testing.assert_array_equal(deviation, same[place])  # noise says nothing of records
         squares.append(float((((a - b) / (deviation.reshape(a.shape) * grain)) ** 2).sum()))
-    assert sum(squares[:3]) <= 1 / z**2
-    assert squares[3] <= 1 / z**2
+    paid = (2 if relation == "replace-one" else 1) / z
+    assert sum(squares[:3]) <= paid**2
+    assert squares[3] <= paid**2
+
+
+@pytest.mark.parametrize("records_of_one", [1, 300, 2**17 + 5])
+def test_a_subject_of_many_records_adds_no_more_than_their_mean(records_of_one):
+    """Sums within a subject that double precision would not hold are not rounded up."""
+    random = np.random.default_rng(0)
+    bits = bits_for(2)
+    for _ in range(3):
+        x, y = (float(number) for number in random.integers(2 ** (bits - 1), 2**bits, 2))
+        shape = (records_of_one, 1)
+        whole = WholeRecords(np.full(shape, x), np.full(shape, y), bits, np.zeros(shape[0], int))
+        moments = noisy_moments_of(whole, False, 0.0, SHARES, Recorded())
+        mean = Fraction(int(x) * int(y), 4**bits)
+        assert Fraction(float(moments.cross[0, 0])) <= mean
+        assert float(moments.cross[0, 0]) == pytest.approx(float(mean), rel=1e-4)
 
 
 def test_the_bound_is_reached():
@@ -116,7 +157,7 @@ def test_the_bound_is_reached():
     assert sum(squares) == pytest.approx(1 / 2.0**2, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["number", "classes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_sums_are_exact_and_know_no_order(kind):
     x, y = records(12, kind, 7)
     random = np.random.default_rng(0)
@@ -127,7 +168,7 @@ def test_sums_are_exact_and_know_no_order(kind):
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
     whole = whole_records(x, y, 64)
-    exact = noisy_moments_of(whole, kind == "classes", 0.0, SHARES, Recorded())
+    exact = noisy_moments_of(whole, kind != "number", 0.0, SHARES, Recorded())
     unit = Fraction(1, 4**whole.bits)
     for i in range(SIZE):
         by_hand = sum(int(row[i]) * int(row[0]) for row in whole.x) * unit
@@ -141,15 +182,14 @@ def test_sums_stay_below_what_double_precision_holds():
         bits_for(2**40)
 
 
-@pytest.mark.parametrize("kind", ["number", "classes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_records_residual_is_the_same_whoever_stands_beside_it(kind):
     x, y = records(12, kind, 3)
     model = np.random.default_rng(1).normal(size=(SIZE, y.shape[1])) * 5
-    residuals_of = softmax_residuals if kind == "classes" else squared_residuals
 
     def residuals(which):
         whole = whole_records(x[which], y[which], 64)
-        return residuals_of(whole, whole_outputs(whole, model), 0.7)
+        return residuals_of(kind, whole, whole_outputs(whole, model), 0.7)
 
     together = residuals(slice(None))
     assert (np.linalg.norm(together, axis=1) <= 1 + 1e-12).all()
@@ -174,6 +214,21 @@ def test_softmax_residuals_are_right():
     np.testing.assert_allclose(outputs, whole.x * 2.0**-whole.bits @ model, atol=1e-6)
     chances = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(softmax_residuals(whole, outputs, 2.0), (y - chances) / 2, atol=1e-6)
+
+
+def test_residuals_of_log_odds_are_right():
+    """Over the larger of p and 1 - p, the usual residual: 0 on average where p is right."""
+    x, y = records(12, "two classes", 5)
+    whole = whole_records(np.nan_to_num(x, posinf=1, neginf=-1), y, 64)
+    outputs = whole_outputs(whole, np.random.default_rng(1).normal(size=(SIZE, 1)) * 3)
+    chance = 1 / (1 + np.exp(-outputs))
+    expected = ((y + 1) / 2 - chance) / np.maximum(chance, 1 - chance)
+    np.testing.assert_allclose(odds_residuals(whole, outputs), expected, rtol=1e-9)
+    whole = whole._replace(y=-whole.y)
+    other = odds_residuals(whole, outputs)
+    second = np.where(y > 0, expected, other)
+    first = np.where(y > 0, other, expected)
+    np.testing.assert_allclose(chance * second + (1 - chance) * first, 0.0, atol=1e-12)
 
 
 def test_noise_is_as_large_as_it_says():
@@ -203,23 +258,28 @@ def test_no_record_at_all():
     assert not labels.any()
 
 
-def queries(asked=None, secret=b"s" * 32):
+def queries(asked=None, secret=b"s" * 32, two_classes=True):
     """The questions of a round."""
-    x, y = records(12, "number")
+    x, y = records(12, "two classes" if two_classes else "number")
 
     def random(question):
         if asked is not None:
             asked.append(question)
         return HostRandom(0, secret, question.hex())
 
-    vectors = UnitVectors(1.0, 0.0, 1.0)
+    vectors = UnitVectors(1.0, 0.0, 1.0, two_classes=two_classes)
     return message_queries(whole_records(x, y, 64), vectors, 1.0, 12, random)
 
 
 def test_one_question_a_round():
     model = np.zeros((SIZE, 1))
-    for first in (lambda q: q.moments(SHARES), lambda q: q.gradient(model, 1.0)):
-        for second in (lambda q: q.moments(SHARES), lambda q: q.gradient(model, 1.0)):
+    questions = (
+        lambda q: q.moments(SHARES),
+        lambda q: q.gradient(model, 1.0),
+        lambda q: q.odds_gradient(model),
+    )
+    for first in questions:
+        for second in questions:
             asked = []
             own = queries(asked)
             first(own)
@@ -231,6 +291,9 @@ def test_one_question_a_round():
         with pytest.raises(SilodpError, match="are no shares"):
             queries(asked).moments(shares)
         assert not asked
+    with pytest.raises(SilodpError, match="there are not two classes"):
+        queries(asked, two_classes=False).odds_gradient(model)
+    assert not asked
 
 
 def test_the_same_question_gets_the_same_answer_and_another_one_other_noise():
@@ -238,6 +301,10 @@ def test_the_same_question_gets_the_same_answer_and_another_one_other_noise():
     answers = [queries().gradient(model, 1.0)[0] for _ in range(2)]
     np.testing.assert_array_equal(*answers)
     moved, _ = queries().gradient(model + 1e-12, 1.0)
+    assert np.abs(moved - answers[0]).min() > 1e-6
+    answers = [queries().odds_gradient(model)[0] for _ in range(2)]
+    np.testing.assert_array_equal(*answers)
+    moved, _ = queries().odds_gradient(model + 1e-12)
     assert np.abs(moved - answers[0]).min() > 1e-6
 
 

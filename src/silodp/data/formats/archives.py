@@ -85,6 +85,21 @@ def download_members(
             ) from error
 
 
+def read_member(path: Path, name: str, limit: int, remedy: str) -> bytes:
+    """The content of the file of that name in an archive at hand; more than `limit` is refused."""
+    try:
+        with _reading(path) as (_, members):
+            member = next((one for one in members if one.name == name), None)
+            if member is None:
+                raise _Unsound(f"it does not hold {name}")
+            if member.refused or member.size > limit:
+                raise _Unsound(f"{name} in it is {member.refused or f'of more than {limit} bytes'}")
+            with member.open() as content:
+                return content.read(limit)
+    except _Unsound as error:
+        raise SilodpError(f"{path} cannot be read: {error}: {remedy}.") from error
+
+
 class _Unsound(Exception):
     """What is wrong with an archive, in a few words."""
 

@@ -139,7 +139,7 @@ def read(seed: int, options: DataOptions) -> Federation:
     """The photographs in silos; which silo gets which comes from the seed (but not by coins)."""
     silos = whole_number("silos", options.silos, DEFAULT_SILOS)
     per_silo = whole_number("classes_per_silo", options.classes_per_silo, DEFAULT_CLASSES_PER_SILO)
-    _check_deal(silos, per_silo)
+    check_deal(silos, per_silo)
     paths = {
         name: find_file("cifar10", file.names, options.data_dir) for name, file in FILES.items()
     }
@@ -187,7 +187,8 @@ def read(seed: int, options: DataOptions) -> Federation:
     )
 
 
-def _check_deal(silos: int, per_silo: int) -> None:
+def check_deal(silos: int, per_silo: int) -> None:
+    """Refuses numbers of silos and of classes in each by which classes cannot be dealt evenly."""
     if not 2 <= per_silo <= len(CLASSES):
         raise SilodpError(
             f"The option 'classes_per_silo' is {per_silo}: give a number from 2 to {len(CLASSES)}."

@@ -1,19 +1,21 @@
 """One of several classes to predict: linear discriminants, and Newton steps of softmax regression.
 
 Message 1: every silo's second moments, sums of features by class, and counts. The server makes one
-linear discriminant model of all (classes are Gaussian with one covariance); a silo adds the
-logarithms of its own class frequencies, which differ most between silos.
+linear discriminant model of all (`discriminants`); a silo adds the logarithms of its own class
+frequencies (`frequencies`), which differ most between silos.
 
-Messages 2, 3...: the gradient of the softmax loss at the silo's own model. The curvature of that
-loss is taken to be the same for all but for a factor,
+Messages 2, 3...: the gradient of the softmax loss at the silo's own model. Along the model itself
+it is the derivative of the loss by the model's scale, which is chosen anew (`discriminants`). The
+curvature of that loss is taken to be the same for all but for a factor,
 
     curvature_k = n_k a_k  S (x) C,    S the pooled second moments, C the mean covariance of a
-                                       record's predicted class
+                                       record's class
 
-which draws from the discriminant model give. In the axes of S and C each number of the common model
-is corrected by itself, by as much as its likeliest variance says. There is no correction of a
-silo's own: single features are less like Gaussians than sums of them, so that curvature is known
-too badly, and silos lost more by it than they gained.
+which is more than there is, as far as features tell classes apart: steps are short. In the axes of
+S and C each number of the common model is corrected by itself, by as much as the likeliest variance
+of numbers like it says. There is no correction of a silo's own: single features are less like
+Gaussians than sums of them, so that curvature is known too badly, and silos lost more by it than
+they gained.
 """
 
 from collections.abc import Sequence
@@ -21,19 +23,30 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
 
 from silodp.methods.fewround.constants import CONSTANTS
-from silodp.methods.fewround.grams import pooled_gram
+from silodp.methods.fewround.discriminants import Discriminants, discriminants_of
+from silodp.methods.fewround.frequencies import (
+    PLACES,
+    Mixtures,
+    frequencies_of,
+    frequency_error_of,
+)
 from silodp.methods.fewround.hierarchy import likeliest_variance
-from silodp.methods.fewround.released import Released, Scalar, Square, Weights, each_of
+from silodp.methods.fewround.released import (
+    Message,
+    Released,
+    Scalar,
+    Square,
+    Weights,
+    each_of,
+    with_gradient,
+)
+from silodp.methods.fewround.spectra import groups_of
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
 
-Vector = Float[np.ndarray, " size"]
-
-# Draws of a record's scores in each class, by which curvature is averaged.
-_DRAWS = 64
+MODEL = "softmax"
 
 
 class Shared(NamedTuple):
@@ -41,35 +54,24 @@ class Shared(NamedTuple):
 
     Attributes:
       round: number of the round that it is for.
-      discriminants: weights of the common model, before class frequencies.
-      frequencies: mean frequencies of the classes, and
-      differing: their variance between silos, the mean over classes.
-      values: eigenvalues of the pooled second moments, and
-      axes: their axes.
-      curvature: eigenvalues of the mean covariance of a predicted class, and
-      rotation: its axes.
-      correction: of the common model, in these axes.
+      weights: of the common model, before class frequencies.
+      frequencies: of the classes, of all records.
+      mixtures: how silos' frequencies are distributed.
       scale: what residuals are cut off at.
     """
 
     round: Scalar
-    discriminants: Weights
+    weights: Weights
     frequencies: Float[np.ndarray, " classes"]
-    differing: Scalar
-    values: Vector
-    axes: Square
-    curvature: Float[np.ndarray, " classes"]
-    rotation: Float[np.ndarray, "classes classes"]
-    correction: Weights
+    mixtures: Mixtures
     scale: Scalar
 
 
 def nothing_shared(size: int, outputs: int) -> Shared:
     """Before the first message."""
-    zeros, none, zero = np.zeros((size, outputs)), np.zeros(outputs), np.zeros(())
     return Shared(
-        *(zero, zeros, none, zero, np.zeros(size), np.zeros((size, size)), none),
-        *(np.eye(outputs), zeros, np.array(CONSTANTS.class_scale)),
+        *(np.zeros(()), np.zeros((size, outputs)), np.zeros(outputs)),
+        *(np.zeros((outputs, len(PLACES))), np.array(CONSTANTS.class_scale)),
     )
 
 
@@ -85,171 +87,110 @@ def parts(own: Released, queries: MessageQueries) -> Shares:
 
 
 def own_frequencies(own: Released, shared: Shared) -> Float[np.ndarray, " classes"]:
-    """The silo's class frequencies: its noisy ones, shrunk to those of all."""
+    """The silo's class frequencies, as far as its noisy counts say."""
     if own.records == 0:  # it was not there for the first message
         return shared.frequencies
-    noise = float(own.noise[2] / own.records)
-    differing = float(shared.differing)
-    share = differing / max(differing + noise**2, CONSTANTS.smallest)
-    found = shared.frequencies + share * (own.labels / own.records - shared.frequencies)
-    # A class that seems not to be there may be, as far as noise can hide it.
-    hidden = 0.5 / own.records + 0.5 * share**0.5 * noise
-    found = np.maximum(found, hidden)
-    return found / found.sum()
-
-
-def _start(own: Released, shared: Shared) -> Weights:
-    """The discriminant model with the silo's own class frequencies."""
-    start = shared.discriminants.copy()
-    start[-1] += np.log(own_frequencies(own, shared)) * float(own.length)
-    return start
-
-
-def _activity(own: Released, shared: Shared) -> float:
-    """How much of the mean curvature a silo's classes have: of one class alone, nothing."""
-    frequencies = own_frequencies(own, shared)
-    mixed = 1.0 - float((shared.frequencies**2).sum())
-    return (1.0 - float((frequencies**2).sum())) / max(mixed, CONSTANTS.smallest)
-
-
-class _InAxes(NamedTuple):
-    """What messages say of a silo's deviation from its start, in the common axes."""
-
-    curvature: Weights
-    cross: Weights
-    noise: float
-
-
-def _in_axes(own: Released, shared: Shared) -> _InAxes:
-    activity = float(own.records) * _activity(own, shared)
-    curvature = activity * np.outer(shared.values, shared.curvature)
-    start, total, cross = _start(own, shared), 0.0, np.zeros_like(curvature)
-    for gradient, at, precision in zip(own.gradients, own.at, own.precisions, strict=True):
-        turned = shared.axes.T @ gradient @ shared.rotation
-        moved = shared.axes.T @ (at - start) @ shared.rotation
-        cross += precision * (turned + curvature * moved)
-        total += float(precision)
-    if total == 0:
-        return _InAxes(curvature, cross, np.inf)
-    return _InAxes(curvature, cross / total, 1.0 / total)
+    return frequencies_of(own, shared.mixtures)
 
 
 def model_of(own: Released, shared: Shared) -> Weights:
     """Weights of the model that a silo uses."""
-    return _start(own, shared) + shared.axes @ shared.correction @ shared.rotation.T
+    model = shared.weights.copy()
+    model[-1] += np.log(own_frequencies(own, shared)) * float(own.length)
+    return model
 
 
 personal = model_of
 
 
+def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
+    """A silo's later message: the gradient at its own model."""
+    model = model_of(own, shared)
+    return with_gradient(own, int(shared.round), model, float(shared.scale), queries)
+
+
 def estimated(released: Released, shared: Shared) -> Shared:
     """What is shared after a round, from all that silos have released."""
     silos = each_of(released)
-    shared = _discriminants(silos, shared) if shared.round == 0 else _corrected(silos, shared)
-    return shared._replace(round=shared.round + 1)
-
-
-def _discriminants(silos: Sequence[Released], shared: Shared) -> Shared:
-    """The common model after the first messages."""
-    counts = np.array([float(one.records) for one in silos])
-    noise = np.array([one.noise for one in silos])
-    length = float(silos[0].length)
-    grams = np.stack([one.gram for one in silos])
-    gram = pooled_gram(grams, noise[:, 0], counts, CONSTANTS.class_floor).mean
-    # Silos whose noise is beyond what they could say count for less.
-    weights = 1.0 / (1.0 + noise[:, 1] ** 2 / counts)
-    sums = np.tensordot(weights, np.stack([one.cross for one in silos]), axes=1)
-    class_counts = weights @ np.stack([one.labels for one in silos])
-    blur = np.sqrt((weights**2 * noise[:, 2] ** 2).sum())
-    class_counts = np.maximum(class_counts, max(blur, 1.0))
-    frequencies = class_counts / class_counts.sum()
-    means = sums[:-1] / class_counts
-    within = gram[:-1, :-1] - (means * frequencies) @ means.T
-    # Noise makes class means longer, and would make what is within classes too small.
-    errors = (weights**2 * noise[:, 1] ** 2).sum() / class_counts**2
-    within += np.eye(len(within)) * float(frequencies @ errors)
-    values, axes = np.linalg.eigh(within)
-    # What noise may give any direction; also of the class means, which were taken off.
-    floor = max(np.linalg.eigvalsh(gram)[0], float(np.trace(gram) / counts.sum()))
-    values = np.maximum(values, floor)
-    slopes = (axes / values) @ axes.T @ means
-    # Class means' noise makes scores of the own class too high, by this.
-    too_high = errors * float((1.0 / values).sum())
-    scores = means.T @ slopes
-    kept = _kept(scores, too_high)
-    constants = -0.5 * kept * (np.diag(scores) - too_high)
-    slopes = kept * slopes
-    own = np.stack([one.labels / one.records for one in silos])
-    error = (noise[:, 2] / counts)[:, None]
-    differing = max(0.0, float(((own - frequencies) ** 2 - error**2).mean()))
+    found = discriminants_of(silos)
     shared = shared._replace(
-        discriminants=np.concatenate([slopes, constants[None] * length]),
-        frequencies=frequencies,
-        differing=np.array(differing),
+        round=shared.round + 1,
+        weights=found.scale * found.weights,
+        frequencies=found.frequencies,
+        mixtures=found.mixtures,
     )
-    # With a higher floor: curvature that is too small would make steps too long.
-    gram_values, gram_axes = np.linalg.eigh(pooled_gram(grams, noise[:, 0], counts).mean)
-    curvature, rotation = np.linalg.eigh(_curvature(silos, shared, scores, too_high, kept))
-    return shared._replace(
-        values=gram_values,
-        axes=gram_axes,
-        curvature=np.maximum(curvature, 0.0),
-        rotation=rotation,
-    )
+    if shared.round == 1:
+        return shared
+    return shared._replace(weights=shared.weights + _correction(silos, found, shared))
 
 
-def _kept(
-    scores: Float[np.ndarray, "classes classes"], too_high: Float[np.ndarray, " classes"]
-) -> float:
-    """What part of the discriminants to keep, so that probabilities are not too sure.
+def _correction(silos: Sequence[Released], found: Discriminants, shared: Shared) -> Weights:
+    """What the gradients of all silos say that the common model lacks, other than scale."""
+    curvature, rotation = np.linalg.eigh(_most_covariance(silos, shared))
+    curvature, gram = np.maximum(curvature, 0.0), found.gram
+    # What noise hides may be wide: curvature that is too small would make steps too long.
+    floor = CONSTANTS.within_floor * gram.edge
+    of_record = np.outer(np.maximum(gram.values, floor), curvature)
+    right, precision = np.zeros_like(shared.weights), np.zeros_like(shared.weights)
+    for own in silos:
+        total = float(own.precisions.sum())
+        if total == 0:
+            continue
+        own_curvature = _activity(own, shared) * of_record
+        start = model_of(own, shared)
+        cross = np.zeros_like(right)
+        for gradient, at, weight in zip(own.gradients, own.at, own.precisions, strict=True):
+            moved = gram.axes.T @ (at - start) @ rotation
+            turned = gram.axes.T @ gradient @ rotation
+            cross += weight / total * (turned + own_curvature * moved)
+        # A record's own sampling error has the variance of its curvature.
+        error = np.maximum(own_curvature + 1.0 / total, CONSTANTS.smallest)
+        right += own_curvature * cross / error
+        precision += own_curvature**2 / error
+    precision = np.maximum(precision, CONSTANTS.smallest)
+    # The scale is known better than by this curvature.
+    weights = gram.axes.T @ shared.weights @ rotation
+    square = float((weights**2 * precision).sum())
+    if square > 0:
+        right = right - precision * weights * float((weights * right).sum()) / square
+    step = right / precision
+    correction = np.zeros_like(step)
+    groups = groups_of(gram, max(2, round(CONSTANTS.alike / len(curvature))))
+    for group in groups:
+        # The first axis of curvature, that of all classes alike, has none.
+        squares, errors = step[group, 1:] ** 2, 1.0 / precision[group, 1:]
+        usual = float((weights[group] ** 2).mean())
+        variance = likeliest_variance(squares, errors, usual=max(usual, CONSTANTS.smallest))
+        correction[group, 1:] = variance / (variance + errors) * step[group, 1:]
+    return gram.axes @ correction @ rotation.T
 
-    Scores part the classes by as much as they say less what noise makes them say; they vary within
-    classes by all of it.
+
+def _most_covariance(silos: Sequence[Released], shared: Shared) -> Square:
+    """The mean covariance of a record's predicted class, if features said nothing.
+
+    It is no larger if they say something: diag(p) - p p' is concave in p.
     """
-    said = float(np.diag(scores).mean() - scores.mean())
-    true = said - float(too_high.mean()) * (1.0 - 1.0 / len(scores))
-    return float(np.clip(true / max(said, CONSTANTS.smallest), CONSTANTS.least_kept, 1.0))
-
-
-def _curvature(
-    silos: Sequence[Released],
-    shared: Shared,
-    scores: Float[np.ndarray, "classes classes"],
-    too_high: Float[np.ndarray, " classes"],
-    kept: float,
-) -> Float[np.ndarray, "classes classes"]:
-    """Mean covariance of a record's predicted class, by draws from the discriminant model."""
-    classes = len(shared.frequencies)
-    # Scores of a record differ within its class by slopes' within slopes = means' slopes.
-    values, axes = np.linalg.eigh((scores + scores.T) / 2)
-    draws = np.random.default_rng(0).normal(size=(_DRAWS, classes))
-    noise = kept * draws * np.sqrt(np.maximum(values, 0.0)) @ axes.T
-    scores = kept * (scores - np.diag(too_high)) + shared.discriminants[-1] / float(silos[0].length)
-    total = np.zeros((classes, classes))
+    total = np.zeros((len(shared.frequencies),) * 2)
     for own in silos:
         frequencies = own_frequencies(own, shared)
-        chances = softmax(scores[:, None] + noise + np.log(frequencies), axis=-1)
-        mean = np.einsum("c,cdk->k", frequencies, chances) / _DRAWS
-        both = np.einsum("c,cdk,cdl->kl", frequencies, chances, chances) / _DRAWS
-        total += float(own.records) * (np.diag(mean) - both)
-    return total / sum(own.records for own in silos)
+        total += float(own.records) * (np.diag(frequencies) - np.outer(frequencies, frequencies))
+    return total / sum(float(own.records) for own in silos)
 
 
-def _corrected(silos: Sequence[Released], shared: Shared) -> Shared:
-    """The common correction, after a message of gradients."""
-    said = [_in_axes(own, shared) for own in silos]
-    curvature = np.stack([one.curvature for one in said])
-    # A record's own sampling error has the variance of its curvature.
-    error = curvature + np.array([one.noise for one in said])[:, None, None]
-    error = np.maximum(error, CONSTANTS.smallest)
-    precision = np.maximum((curvature**2 / error).sum(axis=0), CONSTANTS.smallest)
-    found = (curvature * np.stack([one.cross for one in said]) / error).sum(axis=0) / precision
-    # The correction is 0 beforehand, but for the likeliest variance.
-    usual = likeliest_variance(found**2, 1.0 / precision)
-    return shared._replace(correction=usual / (usual + 1.0 / precision) * found)
+def _activity(own: Released, shared: Shared) -> float:
+    """Records of a silo times how much of the mean curvature its classes have: of one, none."""
+    frequencies = own_frequencies(own, shared)
+    mixed = 1.0 - float((shared.frequencies**2).sum())
+    alone = 1.0 - float((frequencies**2).sum())
+    return float(own.records) * alone / max(mixed, CONSTANTS.smallest)
 
 
 def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
-    """Each silo's class frequencies, and the common model before them."""
-    own = [own_frequencies(Released(*one), shared) for one in zip(*released, strict=True)]
-    return {"frequencies": np.array(own), "mean_model": shared.discriminants}
+    """Each silo's class frequencies with their errors, and the common model before them."""
+    silos = [Released(*one) for one in zip(*released, strict=True)]
+    return {
+        "frequencies": np.array([own_frequencies(own, shared) for own in silos]),
+        "frequency_errors": np.array([frequency_error_of(own, shared.mixtures) for own in silos]),
+        "mean_frequencies": shared.frequencies,
+        "mean_model": shared.weights,
+    }

@@ -25,7 +25,7 @@ class Message(NamedTuple):
       records: how many there are, as far as that is public; 0 if these are no moments.
       gram: noisy sum of x x'.
       cross: noisy sum of x y'.
-      labels: noisy sum of y^2; of classes, their counts.
+      labels: noisy sum of y^2; of two classes, of y; of several, their counts.
       noise: deviations of the noise of these three.
       gradient: noisy sum of x r', r the residuals in their own unit.
       at: the model that it was taken at.
@@ -121,10 +121,21 @@ def with_gradient(
 ) -> tuple[Released, Message]:
     """A silo's message of round `number`, the gradient at that model, and what it has released."""
     gradient, noise = queries.gradient(at, scale)
-    precision = 1.0 / max((scale * noise) ** 2, CONSTANTS.smallest)
-    message = no_message(own)._replace(
-        gradient=scale * gradient, at=at, precision=np.array(precision)
-    )
+    return _with(own, number, at, scale * gradient, scale * noise)
+
+
+def with_odds_gradient(
+    own: Released, number: int, at: Weights, queries: MessageQueries
+) -> tuple[Released, Message]:
+    """Likewise of log-odds, at that model of them."""
+    return _with(own, number, at, *queries.odds_gradient(at))
+
+
+def _with(
+    own: Released, number: int, at: Weights, gradient: Weights, noise: float
+) -> tuple[Released, Message]:
+    precision = np.array(1.0 / max(noise**2, CONSTANTS.smallest))
+    message = no_message(own)._replace(gradient=gradient, at=at, precision=precision)
     return _kept(own, message, number), message
 
 

@@ -16,6 +16,7 @@ from silodp.privacy.mechanisms.moments import (
     WholeRecords,
     noisy_gradient_of,
     noisy_moments_of,
+    odds_residuals,
     softmax_residuals,
     squared_residuals,
     whole_outputs,
@@ -47,7 +48,7 @@ class MessageSchedule(Schedule):
 
 
 class MessageQueries(NamedTuple):
-    """What a method of few messages may ask of one silo in one round: one of two questions.
+    """What a method of few messages may ask of one silo in one round: one of three questions.
 
     Attributes:
       vectors: how records become vectors.
@@ -57,6 +58,8 @@ class MessageQueries(NamedTuple):
         (see `moments`).
       gradient: model [size, outputs], scale -> the noisy gradient in units of the scale, at which
         residuals are cut off, and the deviation of its noise in these units.
+      odds_gradient: of two classes, a model of log-odds -> the noisy gradient of their loss (see
+        `odds_residuals`), and the deviation of its noise.
     """
 
     vectors: UnitVectors
@@ -64,6 +67,7 @@ class MessageQueries(NamedTuple):
     noise_multiplier: float
     moments: Callable[[Shares], Moments]
     gradient: Callable[[Weights, float], tuple[Weights, float]]
+    odds_gradient: Callable[[Weights], tuple[Weights, float]]
 
 
 def message_queries(
@@ -98,7 +102,8 @@ def message_queries(
         if not all(share > 0 for share in shares) or math.fsum(shares) > 1:
             raise SilodpError(f"{shares} are no shares of a message: they sum to 1 at most.")
         own = random(b"moments" + np.array(shares, np.float64).tobytes())
-        return noisy_moments_of(records, classes, noise_multiplier, shares, own)
+        of_classes = classes or vectors.two_classes
+        return noisy_moments_of(records, of_classes, noise_multiplier, shares, own)
 
     def gradient(model: Weights, scale: float) -> tuple[Weights, float]:
         once("a gradient")
@@ -108,4 +113,15 @@ def message_queries(
         own = random(b"gradient" + model.tobytes() + np.float64(scale).tobytes())
         return noisy_gradient_of(records, residuals, noise_multiplier, own), noise_multiplier
 
-    return MessageQueries(vectors, public_count, noise_multiplier, moments, gradient)
+    def odds_gradient(model: Weights) -> tuple[Weights, float]:
+        if not vectors.two_classes:
+            raise SilodpError(
+                "A method asks for log-odds of two classes, but there are not two classes."
+            )
+        once("a gradient of log-odds")
+        model = np.asarray(model, np.float64)
+        residuals = odds_residuals(records, whole_outputs(records, model))
+        own = random(b"odds gradient" + model.tobytes())
+        return noisy_gradient_of(records, residuals, noise_multiplier, own), noise_multiplier
+
+    return MessageQueries(vectors, public_count, noise_multiplier, moments, gradient, odds_gradient)

@@ -5,7 +5,7 @@ outputs y with |y| <= 1: a scaled label, or a 1 in the place of its class. With 
 
     moments     sum of x x'   (above the diagonal, and on it)
                 sum of x y'
-                sum of y^2    (of classes: their counts, sum of y)
+                sum of y^2    (of two classes, -1 and 1: sum of y; of several: their counts)
     gradient    sum of x r',  r the residuals of a model that was released before, with |r| <= 1
 
 Proof. Of the products of a record above the diagonal take sqrt(2) times the value: then that part
@@ -92,7 +92,7 @@ class Moments(NamedTuple):
     Attributes:
       gram: sum of x x', symmetric; noise above the diagonal is less by sqrt(2).
       cross: sum of x y'.
-      labels: sum of y^2 over records [1]; of classes, their counts [classes].
+      labels: sum of y^2 over records [1]; of two classes, of y; of several, their counts [classes].
       noise: deviations of the noise of gram (on its diagonal), cross and labels [3].
     """
 
@@ -157,7 +157,7 @@ def noisy_moments_of(
 
     Args:
       records: the silo's records.
-      classes: whether outputs are classes, whose counts are the moments of labels.
+      classes: whether outputs are classes, of which the sum of y says all.
       noise_multiplier: of the message as a whole.
       shares: how it is divided over the parts.
       random: where noise comes from.
@@ -213,7 +213,8 @@ def _sums_of_products(
 ) -> Float[np.ndarray, "rows columns"]:
     """Exact sums of a b' over records, in units of 1; of subjects, over the whole parts of means.
 
-    What is within a subject hangs on its own records alone, be it rounded or not.
+    Sums within a subject are exact too: of one with so many records that double precision would
+    not hold them, numbers are cut to fewer bits, towards 0, by how many these are.
     """
     unit = 4.0**-records.bits
     if records.subject is None:
@@ -223,7 +224,10 @@ def _sums_of_products(
     starts = np.unique(records.subject[order], return_index=True)[1]
     for own in np.split(order, starts[1:]):
         if len(own):
-            total += np.trunc(left[own].T @ right[own] / len(own))
+            beyond = 2 * records.bits + len(own).bit_length() - _EXACT_BITS
+            cut = 2.0 ** max(0, -(-beyond // 2))
+            one, other = (np.trunc(part[own] / cut) for part in (left, right))
+            total += np.trunc(one.T @ other / len(own)) * cut**2
     return unit * total
 
 
@@ -284,6 +288,18 @@ def softmax_residuals(
 def squared_residuals(records: WholeRecords, outputs: Outputs, scale: float) -> Outputs:
     """Of each record, its label less the output, in units of `scale` and cut off there."""
     return np.clip((records.y * 2.0**-records.bits - outputs) / scale, -1.0, 1.0)
+
+
+def odds_residuals(records: WholeRecords, outputs: Outputs) -> Outputs:
+    """Of each record of two classes, its label less what log-odds say, scaled to be 1 at most.
+
+    The usual residual is (y + 1) / 2 - p. Over the larger of p and 1 - p it is y where the output
+    has the other sign, and smaller by e^-|output| where it has the label's. What is expected of it
+    is 0 where p is right, as of the usual one, but near p = 1/2 it is twice as long; and it is the
+    slope of a convex loss: |output| or 1 - e^-|output|.
+    """
+    sign = np.sign(records.y)
+    return sign * _exponential(-np.maximum(sign * outputs, 0.0).ravel()).reshape(outputs.shape)
 
 
 def _within(vectors: Outputs, scale: float) -> Outputs:
