@@ -25,6 +25,11 @@ from silodp.auditing.checks import FALSE_ALARM, Check
 from silodp.auditing.curve import Curve
 from silodp.auditing.direct import direct_checks
 from silodp.auditing.many_canaries import Bound, bounds_of, guess_canaries
+from silodp.auditing.message_attack import (
+    attack_messages,
+    guess_message_canaries,
+    make_message_worlds,
+)
 from silodp.auditing.scores import in_units_of_noise, statistics
 from silodp.auditing.trials import run_trials
 from silodp.auditing.watch import STRATEGIES, STRATEGY, Adversary, watched
@@ -36,7 +41,6 @@ from silodp.config.run_arguments import RunArguments
 from silodp.data.federation import Federation, Records
 from silodp.engines.devices import prepare_jax
 from silodp.engines.job import Job, Setting
-from silodp.methods import get_method
 from silodp.models.model import Model
 from silodp.models.subjects import blocks_of
 from silodp.privacy.mechanisms.randomness import new_secret
@@ -53,6 +57,7 @@ _SECONDS, _OF_ROUND, _OF_ROW, _OF_RELEASED_ROW = 30.0, 1.5e-4, 2e-8, 2.2e-7
 # Bounds that share what may go wrong: two by the attack, and those by many canaries.
 _BOUNDS = 6
 _SEEDS = 100_000  # that probes may use
+_TIMED = 5  # runs of messages by which their time is known
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,8 @@ class Audit:
       false_alarm_rate: how often it is wrong without.
       canary_norm: norm of the canary's features.
       noise_multiplier: noise multiplier of the silo's plan.
-      rounds: number of rounds of a run.
+      rounds: number of rounds of a run, and
+      round_name: what one of them is called: "round" or "message".
       silos: number of silos that took part.
       proven: whether accounting proves the claim for what the run does.
       warnings: what limits the audit.
@@ -126,6 +132,7 @@ class Audit:
     canary_norm: float
     noise_multiplier: float
     rounds: int
+    round_name: str
     silos: tuple[str, ...]
     proven: bool
     warnings: tuple[str, ...]
@@ -203,8 +210,10 @@ def audit(
     spec = prepared.specs[0]
     entropy = spec.entropy
     job = replace(job_of(prepared), secret=new_secret(entropy))
+    in_messages = job.method.in_messages
     if trials is None:
-        trials = _usual_trials(prepared, job)
+        usual = _usual_message_trials if in_messages else _usual_trials
+        trials = usual(prepared, job, place)
     first, used = spec.request.first_seed, 2 * trials
     reporter.stage("checking the claim")
     checks = direct_checks(
@@ -218,8 +227,10 @@ def audit(
     each = 1 - (1 - confidence) / _BOUNDS
     curve = Curve(plan)
     reporter.stage("training with many canaries")
-    guessed = guess_canaries(job, plan, range(first + used, first + used + _SEEDS), used)
-    worlds, present, absent = _attacked(prepared, job, place, trials, canary_norm, reporter)
+    guess = guess_message_canaries if in_messages else guess_canaries
+    guessed = guess(job, plan, range(first + used, first + used + _SEEDS), used)
+    attacked = _attacked_messages if in_messages else _attacked
+    worlds, present, absent = attacked(prepared, job, place, trials, canary_norm, reporter)
     reporter.stage("choosing the attack")
     at_delta = partial(epsilon_bound, delta=plan.delta)
     point = _judged(present, absent, trials, at_delta, each)
@@ -261,6 +272,7 @@ def audit(
         canary_norm=float(np.linalg.norm(worlds.canary.x[0])),
         noise_multiplier=plan.noise_multiplier,
         rounds=plan.schedule.rounds,
+        round_name="message" if in_messages else "round",
         silos=worlds.present.names,
         proven=plan.release and not plan.unproven,
         warnings=_warnings(plan, trials, each),
@@ -314,6 +326,21 @@ def _attacked(
     return worlds, present, scores(worlds.absent, worlds.absent_plan, trials)
 
 
+def _attacked_messages(
+    prepared: Prepared, job: Job, place: int, trials: int, norm: float | None, reporter: Reporter
+) -> tuple[Worlds, Scores, Scores]:
+    """`_attacked` for a method of messages."""
+    spec = prepared.specs[0]
+    worlds = make_message_worlds(prepared.federations[0], place, spec.plans[place], norm)
+    reporter.stage("asking with the canary and without")
+
+    def progress(done: int) -> None:
+        reporter.trained(done, 2 * trials, math.nan)
+
+    seed = spec.request.first_seed
+    return worlds, *attack_messages(job, worlds, spec.plans, place, trials, seed, progress)
+
+
 class _Judged(NamedTuple):
     """An attack that some trials chose, and how the others judge it."""
 
@@ -340,7 +367,17 @@ def _judged(
     return _Judged(attack, hits, false_alarms, trials - few)
 
 
-def _usual_trials(prepared: Prepared, job: Job) -> int:
+def _usual_message_trials(prepared: Prepared, job: Job, place: int) -> int:
+    """`_usual_trials` for a method of messages: by how long a few of them take."""
+    plans, federation = prepared.specs[0].plans, prepared.federations[0]
+    worlds = make_message_worlds(federation, place, plans[place], None)
+    started = time.perf_counter()
+    attack_messages(job, worlds, plans, place, _TIMED, 0, lambda _: None)
+    seconds = (time.perf_counter() - started) / _TIMED
+    return int(np.clip(_SECONDS / seconds, FEWEST_TRIALS, MOST_TRIALS))
+
+
+def _usual_trials(prepared: Prepared, job: Job, _: int) -> int:
     """The number of trials that half a minute allows; a fixed one for heavy models."""
     if prepared.specs[0].model.heavy:
         return HEAVY_TRIALS
@@ -404,11 +441,6 @@ def _check(
         ("--engine debug", one.engine == "debug", "it is far too slow for thousands of runs"),
         ("--seeds", one.seeds > 1, "--trials says how many runs there are"),
         ("--statistics-share", one.statistics_share, "only training is attacked"),
-        (
-            f"--method {one.method}",
-            get_method(one.method).in_messages,
-            "it has no training passes to attack, and its sums are exact (docs/fewround.md)",
-        ),
     ):
         if given:
             raise SilodpError(f"{flag}: {why}: leave it out of an audit.")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from silodp.auditing.checks import Check, judged
 from silodp.auditing.claim import check_claim
 from silodp.auditing.draw_checks import check_draws
+from silodp.auditing.message_checks import message_checks
 from silodp.auditing.noise_checks import MOST_PARAMETERS, check_low_bits, check_noise
 from silodp.auditing.select_checks import check_selections
 from silodp.auditing.sensitivity import check_own_noise, check_sensitivity
@@ -32,6 +33,8 @@ def direct_checks(
       seeds: seeds that nothing else uses.
       stage: called with what is looked at next.
     """
+    if job.method.in_messages:
+        return message_checks(job, federation, plans, place, seeds, stage)
     plan = plans[place]
     # At least one more silo, so that what silos must not share is seen: made up, if there is none.
     others = [one for number, one in enumerate(plans) if number != place and one.private]

@@ -53,12 +53,12 @@ def low_bit_checks(sums: np.ndarray, grain: float, sigma: float) -> list[Check]:
     ]
     # Beyond that, what is released is rounded once more, and its lowest bits are nil.
     whole = whole[np.abs(whole) < _EXACT]
-    checks.append(_residues(whole, sigma / grain))
+    checks.append(evenness_check(whole, sigma / grain))
     checks.append(_pattern(whole, grain, sigma))
     return checks
 
 
-def _residues(whole: np.ndarray, width: float) -> Check:
+def evenness_check(whole: np.ndarray, width: float) -> Check:
     """Whether the numbers are spread evenly over the residues modulo small powers of two."""
     bits = int(np.clip(np.log2(max(width / _NARROWEST, 2.0)), 1, _MOST_BITS))
     # No fewer than five in a residue, or chances are not those of chi-square.

@@ -5,7 +5,7 @@ of a pass in another way, so that noise which is missing in some steps, or used 
 shows as a variance that is not the sum over the steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -121,11 +121,28 @@ def noise_checks(
         sums[:, number] / _deviations(plan, weights)[:, None, None]
         for number, plan in enumerate(plans)
     ]
+    others = {
+        f"another silo ({plan.silo})": one
+        for number, (plan, one) in enumerate(zip(plans, unit, strict=True))
+        if number != place
+    }
     own = unit[place]
-    checks = [*_sizes(own, weights), *_shape(own), *_dependence(own, _fineness(plans[place]))]
-    for number, plan in enumerate(plans):
-        if number != place:
-            checks += _between(own, unit[number], plan)
+    return [*unit_noise_checks(own, others, _fineness(plans[place])), *_of_kinds(own, weights)]
+
+
+def unit_noise_checks(
+    own: np.ndarray, others: Mapping[str, np.ndarray], fine: float
+) -> list[Check]:
+    """Checks of noise [trials, rounds, passes, parameters], in deviations of what is planned.
+
+    Args:
+      own: the audited silo's.
+      others: what it must not have anything in common with, by what that is.
+      fine: a grid on which hardly two numbers agree.
+    """
+    checks = [*_sizes(own), *_shape(own), *_dependence(own, fine)]
+    for name, other in others.items():
+        checks += _between(own, other, name)
     return checks
 
 
@@ -135,7 +152,7 @@ def _deviations(plan: SiloPlan, weights: np.ndarray) -> np.ndarray:
     return plan.noise_multiplier * np.sqrt(np.sum(powers**2, axis=1))
 
 
-def _sizes(own: np.ndarray, weights: np.ndarray) -> list[Check]:
+def _sizes(own: np.ndarray) -> list[Check]:
     trials, _, passes, size = own.shape
     squares = own**2
     checks = [_variance("size of the noise", squares, (0, 1, 2, 3), None)]
@@ -156,11 +173,18 @@ def _sizes(own: np.ndarray, weights: np.ndarray) -> list[Check]:
             p,
         )
     )
+    return checks
+
+
+def _of_kinds(own: np.ndarray, weights: np.ndarray) -> list[Check]:
+    """Rounds by how they weigh the steps of a pass."""
+    trials, _, passes, size = own.shape
+    squares = own**2
     kinds = [weight for weight in WEIGHTS if weight in weights]
     by_kind = np.array([np.sum(squares[:, weights == weight]) for weight in kinds])
     counts = np.array([np.sum(weights == weight) for weight in kinds]) * trials * passes * size
     worst, p = strangest(of_variance(by_kind, counts, more=MORE_VARIANCE))
-    checks.append(
+    return [
         Check(
             "noise in every step of a pass",
             f"variance {by_kind[worst] / counts[worst]:.4g} of the plan's "
@@ -168,8 +192,7 @@ def _sizes(own: np.ndarray, weights: np.ndarray) -> list[Check]:
             "1",
             p,
         )
-    )
-    return checks
+    ]
 
 
 def _variance(name: str, squares: np.ndarray, axes: tuple[int, ...], each: str | None) -> Check:
@@ -222,9 +245,11 @@ def _dependence(own: np.ndarray, fine: float) -> list[Check]:
     by_parameter = own.reshape(-1, size).T
     checks = [
         _pairs("noise of different parameters", by_parameter, "parameters"),
-        _pairs("noise of different rounds", np.moveaxis(own, 1, 0).reshape(rounds, -1), "rounds"),
         _pairs("noise of different trials", own.reshape(trials, -1), "trials"),
     ]
+    if rounds > 1:
+        by_round = np.moveaxis(own, 1, 0).reshape(rounds, -1)
+        checks.append(_pairs("noise of different rounds", by_round, "rounds"))
     if passes > 1:
         by_pass = np.moveaxis(own, 2, 0).reshape(passes, -1)
         checks.append(_pairs("noise of different passes", by_pass, "passes"))
@@ -272,20 +297,20 @@ def _pairs(name: str, rows: np.ndarray, what: str) -> Check:
     )
 
 
-def _between(own: np.ndarray, other: np.ndarray, plan: SiloPlan) -> list[Check]:
+def _between(own: np.ndarray, other: np.ndarray, name: str) -> list[Check]:
     both = np.stack([own.ravel(), other.ravel()])
     correlation = correlations(both)
     p = float(of_correlation(correlation, both.shape[1])[0])
     squares = np.sum(other**2)
     return [
         Check(
-            f"noise of another silo ({plan.silo}) is independent",
+            f"noise of {name} is independent",
             f"correlation {correlation[0]:.3g}",
             f"0 within {1 / np.sqrt(both.shape[1]):.2g}",
             p,
         ),
         Check(
-            f"size of the noise of another silo ({plan.silo})",
+            f"size of the noise of {name}",
             f"variance {squares / other.size:.4g} of the plan's",
             "1",
             float(of_variance(squares, other.size, more=MORE_VARIANCE)),

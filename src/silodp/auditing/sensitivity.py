@@ -44,8 +44,8 @@ def check_sensitivity(
     job: Job, federation: Federation, place: int, plan: SiloPlan, seeds: Sequence[int]
 ) -> list[Check]:
     """What made-up records add to a sum of the silo at that place."""
-    base = _some(federation.silos[place].train, _FEW_HEAVY if job.model.heavy else _FEW_LIGHT)
-    canaries = _canaries(federation, base)
+    base = some_units(federation.silos[place].train, _FEW_HEAVY if job.model.heavy else _FEW_LIGHT)
+    canaries = made_up_units(federation, base)
     pairs = [(first, len(canaries) - 1 - first) for first in range(_PAIRS)]
     worlds = [base, *(joined(base, unit) for unit in canaries)]
     worlds += [joined(joined(base, canaries[a]), canaries[b]) for a, b in pairs]
@@ -110,7 +110,7 @@ def check_own_noise(
 ) -> list[Check]:
     """The noise on all parameters of the model at hand, one step a pass."""
     few = _FEW_HEAVY if job.model.heavy else _FEW_LIGHT
-    bases = [_some(silo.train, few) for silo in federation.silos]
+    bases = [some_units(silo.train, few) for silo in federation.silos]
     probed = [full_batch(plan, base.units) for plan, base in zip(plans, bases, strict=True)]
     shown = _federation(federation, bases)
     passes = job.schedule.train
@@ -123,7 +123,7 @@ def check_own_noise(
     return [replace(check, name=f"own model: {check.name}") for check in found]
 
 
-def _some(records: Records, few: int) -> Records:
+def some_units(records: Records, few: int) -> Records:
     """The first few units, of two classes where there are classes."""
     unit_of = np.arange(len(records)) if records.subject is None else records.subject
     kept = np.arange(min(few - 1, records.units))
@@ -143,7 +143,7 @@ def _federation(federation: Federation, worlds: Sequence[Records]) -> Federation
     return replace(federation, silos=silos)
 
 
-def _canaries(federation: Federation, base: Records) -> list[Records]:
+def made_up_units(federation: Federation, base: Records) -> list[Records]:
     """Units that try to add much: long ones along axes and across, with unlikely labels."""
     shape = federation.input_shape
     random = np.random.default_rng(0)

@@ -8,6 +8,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from silodp.base.text import count
 from silodp.cli.group import NOT_SO
 from silodp.cli.options import OUTPUT, AsJson, Given, takes_run_options, without_useless
 from silodp.cli.progress import LiveProgress
@@ -138,8 +139,8 @@ def _print(audit: "Audit") -> None:
     console.print(table)
     console.print(
         f"Neighbours: {audit.relation} of one {audit.unit}; delta {audit.delta:g}; "
-        f"{audit.rounds} rounds. Best attack: {safe(audit.attack)}; it is right in "
-        f"{100 * audit.hit_rate:.3g}% of runs with the canary and wrong in "
+        f"{count(audit.rounds, audit.round_name)}. Best attack: {safe(audit.attack)}; "
+        f"it is right in {100 * audit.hit_rate:.3g}% of runs with the canary and wrong in "
         f"{100 * audit.false_alarm_rate:.3g}% without."
     )
     _print_checks(audit)

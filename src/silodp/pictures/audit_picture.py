@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from silodp.auditing.audit import Audit
-from silodp.base.text import in_picture
+from silodp.base.text import count, in_picture
 from silodp.pictures.pictures import COLOURS, new_figure, save
 
 # Quantiles of the scores that the histogram spans; a diverged model may score anything.
@@ -20,9 +20,8 @@ def draw_audit(audit: Audit, path: Path) -> Path:
     """Draws three panels: the attack's scores in both worlds; bounds and claim; p-values."""
     figure, (left, middle, right) = new_figure(14.4, 4.0, panels=3)
     silo, data = in_picture(audit.silo), in_picture(audit.data)
-    figure.suptitle(
-        f"Audit of silo {silo}: {audit.method} on {data}, {audit.rounds} rounds", fontsize=11
-    )
+    rounds = count(audit.rounds, audit.round_name)
+    figure.suptitle(f"Audit of silo {silo}: {audit.method} on {data}, {rounds}", fontsize=11)
     _draw_worlds(audit, left)
     _draw_bound(audit, middle)
     _draw_checks(audit, right)

@@ -22,10 +22,12 @@ class PooledGram(NamedTuple):
     Attributes:
       mean: per record; positive definite, no eigenvalue below what noise may make.
       between: variance between silos of each entry, beyond what noise gives.
+      error: variance of the error of each entry of the mean.
     """
 
     mean: Matrix
     between: Matrix
+    error: Matrix
 
 
 def pooled_gram(
@@ -60,28 +62,47 @@ def pooled_gram(
         between = np.where(beyond, excess / squares, 0.0)
         precision, total, mean = by_precision()
     least = floor * np.sqrt(len(mean) / np.diag(total).mean()) if noise.any() else 0.0
-    return PooledGram(_positive(mean, max(float(least), CONSTANTS.smallest)), between)
+    floor_of_all = max(float(least), CONSTANTS.smallest)
+    values, axes = np.linalg.eigh(mean)
+    # Of an axis below the floor nothing is known but that it is: anything from 0 to there.
+    lifted = np.where(values < floor_of_all, floor_of_all**2 / 3, 0.0)
+    error = 1.0 / total + (axes**2 * lifted) @ axes.T**2
+    return PooledGram((axes * np.maximum(values, floor_of_all)) @ axes.T, between, error)
 
 
 def gram_of_silo(
     gram: Matrix, noise: float, count: float, pooled: PooledGram
 ) -> tuple[Float[np.ndarray, " size"], Matrix]:
     """Eigenvalues and axes of a silo's sum of x x', by its own noisy sum and the pooled one."""
-    variance = entry_variance(np.array([noise / count]), len(gram))[0]
-    share = pooled.between / np.maximum(pooled.between + variance, CONSTANTS.smallest)
-    if noise == 0:
-        share = np.ones_like(share)
+    share, _ = _own_share(noise, count, pooled)
     values, axes = np.linalg.eigh(pooled.mean + share * (gram / count - pooled.mean))
     return count * np.maximum(values, 0.0), axes
+
+
+def gram_error(noise: float, count: float, pooled: PooledGram) -> tuple[Matrix, Matrix]:
+    """Variances of what the entries of `gram_of_silo` are off, a record.
+
+    Those of its own, and those that it has in common with others. So many records differ from all
+    by chance, even where noise hides whether silos do: by as much as products of Gaussian features
+    vary. (The last entry of a vector is a constant.)
+    """
+    mean = pooled.mean
+    share, variance = _own_share(noise, count, pooled)
+    middle = mean[:, -1] / np.sqrt(mean[-1, -1])
+    scatter = np.outer(np.diag(mean), np.diag(mean)) + mean**2 - 2 * np.outer(middle, middle) ** 2
+    between = np.maximum(pooled.between, np.maximum(scatter, 0.0) / count)
+    rest = (1.0 - share) ** 2
+    return rest * between + share**2 * variance, rest * pooled.error
+
+
+def _own_share(noise: float, count: float, pooled: PooledGram) -> tuple[Matrix, Matrix]:
+    """How far a silo's own entries count, and the variances of their noise."""
+    variance = entry_variance(np.array([noise / count]), len(pooled.mean))[0]
+    share = pooled.between / np.maximum(pooled.between + variance, CONSTANTS.smallest)
+    return (np.ones_like(share) if noise == 0 else share), variance
 
 
 def entry_variance(noise: Float[np.ndarray, " silos"], size: int) -> Matrices:
     """Variances of the noise on each entry: half as much beside the diagonal."""
     shape = np.where(np.eye(size, dtype=bool), 1.0, 0.5)
     return noise[:, None, None] ** 2 * shape
-
-
-def _positive(matrix: Matrix, floor: float) -> Matrix:
-    """The matrix with no eigenvalue below the floor."""
-    values, axes = np.linalg.eigh(matrix)
-    return (axes * np.maximum(values, floor)) @ axes.T

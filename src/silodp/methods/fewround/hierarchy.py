@@ -24,6 +24,10 @@ Square = Float[np.ndarray, "size size"]
 Vectors = Float[np.ndarray, "silos size"]
 
 _DOUBLINGS = 40  # of the range in which the spread is looked for
+# Variances that have their chances, from where the logarithm is so much below the likeliest's; and
+# how closely that is looked for.
+_POINTS, _FAR, _HALVINGS = 16, 8.0, 12
+_SUREST = 0.1  # part of an eigenvalue that is counted at least
 
 
 class Sums(NamedTuple):
@@ -50,12 +54,32 @@ class Prior(NamedTuple):
       covariance: of the error of the mean.
       spread: variance of each weight between silos.
       residual: variance of what models leave unexplained of a record.
+      expected_spread: the spread that is expected, where the likeliest may be 0 by chance.
+      uncertainty: `covariance`, had all spreads and variances their chances, not the likeliest.
     """
 
     mean: Vector
     covariance: Square
     spread: Float[np.ndarray, ""] | float
     residual: Float[np.ndarray, ""] | float
+    expected_spread: Float[np.ndarray, ""] | float
+    uncertainty: Square
+
+
+class Unknown(NamedTuple):
+    """What is not known of second moments.
+
+    Attributes:
+      values: variances of what the eigenvalues are off by what all silos have in common.
+      blurs: covariances of what cross moments are off by them, of each silo by itself.
+      common: likewise by what all silos have in common, for each record.
+      counts: records.
+    """
+
+    values: Vectors
+    blurs: Float[np.ndarray, "silos size size"]
+    common: Square
+    counts: Float[np.ndarray, " silos"]
 
 
 def models_of(silos: Sums, prior: Prior) -> Vectors:
@@ -64,15 +88,23 @@ def models_of(silos: Sums, prior: Prior) -> Vectors:
     return prior.mean + _from_axes(silos.axes, gain * _deviations(silos, prior.mean))
 
 
-def covariance_of(silo: Sums, prior: Prior) -> Square:
-    """How uncertain the model of a silo is: the first of these."""
-    gain, variance, _ = (
-        part[0] for part in _in_axes(silo, float(prior.spread), float(prior.residual))
-    )
-    axes = silo.axes[0]
-    # The mean is uncertain too, as far as the silo follows it.
-    follows = (axes * (1.0 - gain * silo.values[0])) @ axes.T
-    return (axes * variance) @ axes.T + follows @ prior.covariance @ follows.T
+def covariance_of(silo: Sums, prior: Prior, blur: Square | float = 0.0) -> Square:
+    """The expected square of what the model of a silo is off: the first of these.
+
+    Its model follows from the likeliest spread; here all that may be counts by its chances.
+
+    Args:
+      silo: its sums.
+      prior: what silos have in common.
+      blur: covariance of what its cross moments are off besides, as its second moments are.
+    """
+    gain, _, _ = (part[0] for part in _in_axes(silo, float(prior.spread), float(prior.residual)))
+    axes, s = silo.axes[0], silo.values[0]
+    moves = (axes * gain) @ axes.T  # what a deviation of cross moments moves
+    follows = (axes * (1.0 - gain * s)) @ axes.T  # as the silo follows the mean
+    own = float(prior.expected_spread) * np.eye(len(s)) + prior.uncertainty
+    error = (axes * (float(prior.residual) * s + silo.noise[0])) @ axes.T + blur
+    return follows @ own @ follows.T + moves @ error @ moves.T
 
 
 def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Prior:
@@ -83,36 +115,72 @@ def estimate(silos: Sums, residual: float, constant: float, usual: float) -> Pri
     noise hides all, a constant is left.
     `usual` is about how large variances of weights are where nothing is known of them.
     """
-    count, size = silos.values.shape
-    cross = _to_axes(silos.axes, silos.cross)
     spread = _usual_spread(silos, residual)
-    together = np.moveaxis(silos.axes, 1, 0)  # [size, silos, axes]
-
-    def by_least_squares() -> tuple[Vector, Square]:
-        _, _, weight = _in_axes(silos, spread, residual)
-        weighted = (together * np.sqrt(weight * silos.values)).reshape(size, -1)
-        covariance = np.linalg.inv(CONSTANTS.ridge * np.eye(size) + weighted @ weighted.T)
-        return covariance @ _from_axes(silos.axes, weight * cross).sum(axis=0), covariance
-
-    mean, covariance = by_least_squares()
-    for _ in range(CONSTANTS.spread_steps if count > 1 else 0):
+    mean, covariance = _by_least_squares(silos, spread, residual)
+    for _ in range(CONSTANTS.spread_steps if len(silos.values) > 1 else 0):
         before, spread = spread, _likeliest_spread(silos, mean, covariance, residual, usual)
-        mean, covariance = by_least_squares()
+        mean, covariance = _by_least_squares(silos, spread, residual)
         if abs(spread - before) <= CONSTANTS.close * spread:
             break
     mean, covariance = _shrunk(mean, covariance, constant, usual)
-    return Prior(mean, covariance, np.array(spread), np.array(residual))
+    spread = np.array(spread)
+    return Prior(mean, covariance, spread, np.array(residual), spread, covariance)
+
+
+def with_uncertainty(
+    silos: Sums, prior: Prior, constant: float, usual: float, unknown: Unknown
+) -> Prior:
+    """The prior with what its estimates are off, had all spreads and variances their chances.
+
+    Second moments that are not known well say less of the spread, and blur the mean. Arguments as
+    for `estimate`.
+    """
+    spread, residual = float(prior.spread), float(prior.residual)
+    mean, covariance = _by_least_squares(silos, spread, residual)
+    if len(silos.values) > 1:
+        squares, errors = _squares(silos, mean, covariance, residual)
+        # They may all be smaller: then the same deviations are of models that differ more.
+        sure = np.maximum(silos.values - np.sqrt(unknown.values), _SUREST * silos.values)
+        spreads, chances = chances_of_variance(squares, errors, sure, usual=usual)
+        spread = float(spreads @ chances)
+    mean, covariance = _by_least_squares(silos, spread, residual)
+    _, _, weight = _in_axes(silos, spread, residual)
+    # What cross moments of a silo move the mean by.
+    moves = covariance @ ((silos.axes * weight[:, None, :]) @ silos.axes.transpose(0, 2, 1))
+    covariance = covariance + (moves @ unknown.blurs @ moves.transpose(0, 2, 1)).sum(axis=0)
+    of_all = (unknown.counts[:, None, None] * moves).sum(axis=0)
+    covariance = covariance + of_all @ unknown.common @ of_all.T
+    uncertainty = _uncertainty(mean, covariance, prior.mean, constant, usual)
+    return prior._replace(expected_spread=np.array(spread), uncertainty=uncertainty)
+
+
+def _by_least_squares(silos: Sums, spread: float, residual: float) -> tuple[Vector, Square]:
+    """The mean, and the covariance of its error."""
+    size = silos.values.shape[1]
+    _, _, weight = _in_axes(silos, spread, residual)
+    together = np.moveaxis(silos.axes, 1, 0)  # [size, silos, axes]
+    weighted = (together * np.sqrt(weight * silos.values)).reshape(size, -1)
+    covariance = np.linalg.inv(CONSTANTS.ridge * np.eye(size) + weighted @ weighted.T)
+    cross = _to_axes(silos.axes, silos.cross)
+    return covariance @ _from_axes(silos.axes, weight * cross).sum(axis=0), covariance
 
 
 def _likeliest_spread(
     silos: Sums, mean: Vector, covariance: Square, residual: float, usual: float
 ) -> float:
     """The spread of the largest restricted likelihood, for this mean and its error."""
+    squares, errors = _squares(silos, mean, covariance, residual)
+    return likeliest_variance(squares, errors, silos.values, usual=usual)
+
+
+def _squares(
+    silos: Sums, mean: Vector, covariance: Square, residual: float
+) -> tuple[Vectors, Vectors]:
+    """In the silos' axes, squares of deviations from the mean, and variances without a spread."""
     s = silos.values
     # Deviations from a mean that was fitted to them are too small by what it took of them.
     taken = s**2 * np.einsum("kij,il,klj->kj", silos.axes, covariance, silos.axes, optimize=True)
-    squares = _deviations(silos, mean) ** 2 + taken
-    return likeliest_variance(squares, residual * s + silos.noise[:, None], s, usual=usual)
+    return _deviations(silos, mean) ** 2 + taken, residual * s + silos.noise[:, None]
 
 
 def likeliest_variance(
@@ -147,6 +215,69 @@ def likeliest_variance(
             return float(root_scalar(slope, bracket=(low, high), rtol=1e-4).root)
         low, high = high, 4.0 * high
     return high
+
+
+def chances_of_variance(
+    squares: Float[np.ndarray, "*n"],
+    errors: Float[np.ndarray, "*n"],
+    factors: Float[np.ndarray, "*n"] | float = 1.0,
+    least: float = 0.0,
+    usual: float = math.inf,
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """Some variances, and their chances; arguments as for `likeliest_variance`."""
+    errors = np.maximum(errors, CONSTANTS.smallest**2)
+    own = np.broadcast_to(factors, squares.shape) ** 2
+
+    def log_chance(variance: float) -> float:
+        total = variance * own + errors
+        return -0.5 * float((np.log(total) + squares / total).sum()) - variance / usual
+
+    likeliest = likeliest_variance(squares, errors, factors, least, usual)
+    highest = log_chance(likeliest)
+
+    def end(towards: float) -> float:
+        """Where chances have become small, on the way from the likeliest."""
+        near, far = likeliest, towards
+        for _ in range(_HALVINGS):
+            middle = (near + far) / 2
+            near, far = (near, middle) if log_chance(middle) < highest - _FAR else (middle, far)
+        return far
+
+    high = max(2 * likeliest, float(errors.sum() / max(own.sum(), CONSTANTS.smallest)))
+    for _ in range(_DOUBLINGS):
+        if log_chance(high) < highest - _FAR:
+            break
+        high *= 2.0
+    low = end(least) if log_chance(least) < highest - _FAR else least
+    # Closer to each other where they are small.
+    first, last = np.sqrt([low, end(high)])
+    deviations = first + (last - first) * (np.arange(_POINTS) + 0.5) / _POINTS
+    points = deviations**2
+    chances = deviations * np.exp(np.array([log_chance(float(p)) for p in points]) - highest)
+    return points, chances / chances.sum()
+
+
+def _uncertainty(
+    mean: Vector, covariance: Square, found: Vector, constant: float, usual: float
+) -> Square:
+    """The expected square of what `found` is off, as a mean, if least squares give this one.
+
+    As `_shrunk`, had all variances that weights may have beforehand their chances.
+    """
+    errors, axes = np.linalg.eigh(covariance[:-1, :-1])
+    errors = np.maximum(errors, CONSTANTS.smallest)
+    least = CONSTANTS.least_variance * float(errors.mean())
+    variances, chances = chances_of_variance(
+        (axes.T @ mean[:-1]) ** 2, errors, least=least, usual=usual
+    )
+    precision = np.linalg.inv(covariance)
+    total = np.zeros_like(covariance)
+    for variance, chance in zip(variances, chances, strict=True):
+        beforehand = np.append(np.full(len(errors), 1.0 / variance), 1.0 / constant)
+        after = np.linalg.inv(precision + np.diag(beforehand))
+        off = after @ (precision @ mean) - found
+        total += chance * (after + np.outer(off, off))
+    return total
 
 
 def _shrunk(

@@ -17,15 +17,32 @@ from jaxtyping import Float
 from scipy.special import erf
 
 from silodp.methods.fewround.constants import CONSTANTS
-from silodp.methods.fewround.findings import findings
+from silodp.methods.fewround.findings import findings, nothing_found
 from silodp.methods.fewround.grams import (
     PooledGram,
     entry_variance,
+    gram_error,
     gram_of_silo,
     pooled_gram,
 )
-from silodp.methods.fewround.hierarchy import Prior, Sums, covariance_of, estimate, models_of
-from silodp.methods.fewround.odds import Odds, as_cross, calibrated, log_odds, no_odds, odds_of
+from silodp.methods.fewround.hierarchy import (
+    Prior,
+    Sums,
+    Unknown,
+    covariance_of,
+    estimate,
+    models_of,
+    with_uncertainty,
+)
+from silodp.methods.fewround.odds import (
+    Odds,
+    as_cross,
+    calibrated,
+    log_odds,
+    mean_model,
+    no_odds,
+    odds_of,
+)
 from silodp.methods.fewround.released import (
     Message,
     Released,
@@ -46,6 +63,13 @@ Axes = tuple[Vector, Square]
 # Of residuals like those of a Gaussian, the share that is not cut off: what the gradient of the
 # cut-off residuals is too small by.
 _KEPT = float(erf(CONSTANTS.clip / math.sqrt(2)))
+# By how much more of their variance models vary by chance, since the rest is cut off.
+_CUT_OFF = CONSTANTS.clip**2 * (1.0 - _KEPT) + _KEPT
+_CUT_OFF -= CONSTANTS.clip * math.sqrt(2 / math.pi) * math.exp(-(CONSTANTS.clip**2) / 2)
+_MORE_SCATTER = _CUT_OFF / _KEPT**2 - 1.0
+
+# Times that covariances and what they blur are worked out in turn.
+_BLURS = 2
 
 
 class Shared(NamedTuple):
@@ -69,8 +93,8 @@ class Shared(NamedTuple):
 def nothing_shared(size: int, outputs: int) -> Shared:
     """Before the first message."""
     zeros, vector, one = np.zeros((size, size)), np.zeros(size), np.ones(())
-    prior = Prior(vector, zeros, np.zeros(()), one)
-    return Shared(np.zeros(()), PooledGram(zeros, zeros), prior, one, no_odds())
+    prior = Prior(vector, zeros, np.zeros(()), one, np.zeros(()), zeros)
+    return Shared(np.zeros(()), PooledGram(zeros, zeros, zeros), prior, one, no_odds())
 
 
 def parts(own: Released, queries: MessageQueries) -> Shares:
@@ -92,26 +116,50 @@ def _gram(own: Released, pooled: PooledGram) -> Axes:
 def sums_of(silos: Sequence[Released], grams: Sequence[Axes], shared: Shared) -> Sums:
     """What all messages of these silos say together, as `hierarchy` takes it."""
     crosses, noises = [], []
-    mean = shared.prior.mean
     for own, (own_values, own_axes) in zip(silos, grams, strict=True):
-        # What is not known of a silo's second moments blurs what its cross moments say, but
-        # little of what a gradient says, which is taken near the model.
-        variance = entry_variance(own.noise[:1] / own.records, len(mean))[0]
-        between = shared.gram.between
-        unknown = between * variance / np.maximum(between + variance, CONSTANTS.smallest)
-        blur = float(own.records) ** 2 * float((unknown @ mean**2).mean())
-        first = 1.0 / max(own.noise[1] ** 2 + blur, CONSTANTS.smallest)
-        precisions = np.append(own.precisions * _KEPT**2, first)
-        own_gram = (own_axes * own_values) @ own_axes.T
-        later = own.gradients[:, :, 0] / _KEPT + own.at[:, :, 0] @ own_gram
-        if shared.odds.curvature > 0 and own.precisions[-1] > 0:
-            later[-1], variance = as_cross(own, own_gram, shared.odds)
-            precisions[-2] = 1.0 / max(variance, CONSTANTS.smallest)
-        said = np.concatenate([later, _cross(own)[None]])
-        crosses.append(precisions @ said / precisions.sum())
-        noises.append(1.0 / precisions.sum())
+        said = _said(own, (own_axes * own_values) @ own_axes.T, shared)
+        crosses.append(said.precisions @ said.cross / said.precisions.sum())
+        noises.append(1.0 / said.precisions.sum())
     values, axes = (np.stack(part) for part in zip(*grams, strict=True))
     return Sums(values, axes, np.array(crosses), np.array(noises))
+
+
+class _Said(NamedTuple):
+    """What a silo's messages say of its cross moments, the first one's last.
+
+    Attributes:
+      precisions: of each.
+      at: the model that each was asked at; of the first, 0.
+      cross: by each.
+    """
+
+    precisions: Float[np.ndarray, " messages"]
+    at: Float[np.ndarray, "messages size"]
+    cross: Float[np.ndarray, "messages size"]
+
+
+def _said(own: Released, own_gram: Square, shared: Shared) -> _Said:
+    precisions = np.append(own.precisions * _KEPT**2, _first_precision(own, shared))
+    at = np.concatenate([own.at[:, :, 0], np.zeros((1, len(own_gram)))])
+    later = own.gradients[:, :, 0] / _KEPT + own.at[:, :, 0] @ own_gram
+    if shared.odds.curvature > 0 and own.precisions[-1] > 0:
+        at[-2] = mean_model(own, shared.odds)
+        later[-1], variance = as_cross(own, own_gram, shared.odds)
+        precisions[-2] = 1.0 / max(variance, CONSTANTS.smallest)
+    return _Said(precisions, at, np.concatenate([later, _cross(own)[None]]))
+
+
+def _first_precision(own: Released, shared: Shared) -> float:
+    """What the cross moments of a silo's first message count.
+
+    What is not known of its second moments blurs what they say, but little of what a gradient says,
+    which is taken near the model.
+    """
+    mean, between = shared.prior.mean, shared.gram.between
+    variance = entry_variance(own.noise[:1] / own.records, len(mean))[0]
+    unknown = between * variance / np.maximum(between + variance, CONSTANTS.smallest)
+    blur = float(own.records) ** 2 * float((unknown @ mean**2).mean())
+    return 1.0 / max(float(own.noise[1] ** 2) + blur, CONSTANTS.smallest)
 
 
 def _cross(own: Released) -> Vector:
@@ -129,10 +177,73 @@ def _sums_of_one(own: Released, shared: Shared) -> Sums:
 
 
 def own_covariance(own: Released, shared: Shared) -> Square:
-    """How uncertain a silo's model is."""
+    """How uncertain a silo's model is: the expected square of what its weights are off."""
+    prior = shared.prior
     if own.records == 0:
-        return shared.prior.covariance + shared.prior.spread * np.eye(len(shared.prior.mean))
-    return covariance_of(_sums_of_one(own, shared), shared.prior)
+        return prior.uncertainty + float(prior.expected_spread) * np.eye(len(prior.mean))
+    sums = _sums_of_one(own, shared)
+    gap, variances = _gap(own, sums, shared), gram_error(*_noise_and_count(own), shared.gram)
+    unknown = float(own.records) ** 2 * (variances[0] + variances[1])
+    later = 1.0 - _first_precision(own, shared) * float(sums.noise[0])
+    scatter = (sums.axes[0] * sums.values[0]) @ sums.axes[0].T
+    scatter *= _MORE_SCATTER * later * float(prior.residual)
+    covariance = covariance_of(sums, prior)
+    for _ in range(_BLURS):
+        blur = _blur(unknown, np.outer(gap, gap) + covariance)
+        covariance = covariance_of(sums, prior, blur + scatter)
+    return covariance
+
+
+def _noise_and_count(own: Released) -> tuple[float, float]:
+    return float(own.noise[0]), float(own.records)
+
+
+def _gap(own: Released, sums: Sums, shared: Shared) -> Vector:
+    """What the model of a silo is off from where its messages were asked: cross moments are at 0.
+
+    What its second moments are off, times this, is what its cross moments are off.
+    """
+    said = _said(own, np.zeros_like(shared.gram.mean), shared)
+    at = said.precisions @ said.at / said.precisions.sum()
+    return models_of(sums, shared.prior)[0] - at
+
+
+def _blur(unknown: Square, squares: Square) -> Square:
+    """The covariance of E v, for a symmetric E with entries of these variances and E[v v']."""
+    blur = unknown * squares
+    np.fill_diagonal(blur, unknown @ np.diag(squares))
+    return blur
+
+
+def _unknown(silos: Sequence[Released], sums: Sums, shared: Shared) -> Unknown:
+    """What is not known of second moments, as `hierarchy` takes it."""
+    values, blurs, gaps, counts = [], [], [], np.array([float(own.records) for own in silos])
+    common = np.zeros_like(shared.gram.mean)
+    for place, own in enumerate(silos):
+        one = Sums(*(part[place : place + 1] for part in sums))
+        own_part, common = gram_error(*_noise_and_count(own), shared.gram)
+        gap, squared_axes = _gap(own, one, shared), one.axes[0] ** 2
+        # Of a' E a, for an axis a: entries beside the diagonal count twice.
+        twice = 2 * np.einsum("ia,ij,ja->a", squared_axes, common, squared_axes, optimize=True)
+        values.append(counts[place] ** 2 * (twice - np.diag(common) @ squared_axes**2))
+        squares = np.outer(gap, gap) + covariance_of(one, shared.prior)
+        blurs.append(_blur(counts[place] ** 2 * own_part, squares))
+        gaps.append(gap)
+    gap = np.mean(gaps, axis=0)
+    of_all = _blur(common, np.outer(gap, gap) + shared.prior.uncertainty)
+    return Unknown(np.array(values), np.array(blurs), of_all, counts)
+
+
+def prediction_errors(
+    covariance: Square, vectors: Float[np.ndarray, "records size"]
+) -> Float[np.ndarray, " records"]:
+    """Standard errors of predictions (of the mean label, in half ranges) for these vectors.
+
+    Args:
+      covariance: of a silo's weights (see `own_covariance`).
+      vectors: records as `UnitVectors.vectors` gives them.
+    """
+    return np.sqrt(np.einsum("ri,ij,rj->r", vectors, covariance, vectors).clip(min=0.0))
 
 
 def personal(own: Released, shared: Shared) -> Weights:
@@ -140,12 +251,18 @@ def personal(own: Released, shared: Shared) -> Weights:
     weights = model_of(own, shared)
     if not own.two_classes:
         return weights
-    # Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
-    # The evidence framework applied to classification networks. Neural Computation, 1992).
-    kept = float(shared.odds.factor * shared.odds.kept)
-    unsure = kept**2 * float((own_covariance(own, shared) * shared.gram.mean).sum())
-    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
+    drawn = _drawn(float((own_covariance(own, shared) * shared.gram.mean).sum()), shared.odds)
     return log_odds(weights[:, 0], shared.odds, float(own.length), drawn)[:, None]
+
+
+def _drawn(variance: float, odds: Odds) -> float:
+    """What part of log-odds is kept where predictions of the mean label have that variance.
+
+    Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
+    The evidence framework applied to classification networks. Neural Computation, 1992).
+    """
+    unsure = float(odds.factor * odds.kept) ** 2 * variance
+    return 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
 
 
 def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
@@ -164,39 +281,35 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     For all of it see `findings`, and `results.few_messages` for what it is called there. Of two
     classes, models and their errors are of the mean label; `slopes` make log-odds of them.
     """
-    prior, silos = shared.prior, [Released(*one) for one in zip(*released, strict=True)]
-    models = np.stack([model_of(own, shared)[:, 0] for own in silos])
+    prior, gram = shared.prior, shared.gram
+    silos, here = [Released(*one) for one in zip(*released, strict=True)], released.records > 0
+    models = np.tile(prior.mean, (len(silos), 1))
+    found = {"values": np.linalg.eigvalsh(gram.mean), "public_counts": released.records}
+    if here.any():
+        present = each_of(released)
+        sums = sums_of(present, [_gram(own, gram) for own in present], shared)
+        models[here] = models_of(sums, prior)
+        found |= findings(here, models, sums, prior, gram.mean)
+    else:
+        found |= nothing_found(len(silos))
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
-        *((np.diag(one), float((one * shared.gram.mean).sum())) for one in covariances), strict=True
+        *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
     )
-    return {
+    slopes = np.ones(len(silos))
+    if released.two_classes.any():
+        kept = float(shared.odds.factor * shared.odds.kept)
+        slopes = np.array([kept * _drawn(variance, shared.odds) for variance in predictions])
+    return found | {
         "mean_model": prior.mean,
-        "mean_errors": np.sqrt(np.diag(prior.covariance).clip(min=0.0)),
+        "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
         "residual": np.sqrt(prior.residual),
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
         "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
-        "slopes": np.array([_slope(own, shared) for own in silos]),
-    } | _findings(released, models, shared)
-
-
-def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
-    here, silos = released.records > 0, each_of(released)
-    gram, prior = shared.gram, shared.prior
-    sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
-    return findings(here, models, sums, prior, gram.mean) | {
-        "values": np.linalg.eigvalsh(gram.mean),
-        "public_counts": released.records,
+        "slopes": slopes,
     }
-
-
-def _slope(own: Released, shared: Shared) -> float:
-    """What makes weights of the mean label those that the silo uses; but for the constant's."""
-    weights = model_of(own, shared)[:-1, 0]
-    used = personal(own, shared)[:-1, 0]
-    return float(used @ weights) / max(float(weights @ weights), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:
@@ -225,10 +338,29 @@ def estimated(released: Released, shared: Shared) -> Shared:
         sums = sums_of(silos, grams, shared)
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
+    if shared.round == len(silos[0].gradients):  # the last, of which intervals are shown
+        shared = _with_uncertainty(silos, sums, shared, squares + error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
     if silos[0].two_classes and not last:
         shared = shared._replace(odds=odds_of(_mean_label(silos), float(shared.prior.residual)))
     return shared._replace(round=shared.round + 1, scale=np.array(scale))
+
+
+def _with_uncertainty(
+    silos: Sequence[Released], sums: Sums, shared: Shared, squares: float
+) -> Shared:
+    """What is shared, with what the prior's estimates are off, if labels are so large."""
+    length = float(silos[0].length)
+    # Weights may be larger where vectors are shorter than noise lets them seem; none is shorter
+    # than its constant.
+    shortest = float(np.diag(shared.gram.mean - np.sqrt(shared.gram.error)).sum())
+    widest = squares / max(shortest, 1.0 / length**2)
+    for _ in range(_BLURS):
+        unknown = _unknown(silos, sums, shared)
+        constant = CONSTANTS.usual_square * length**2
+        prior = with_uncertainty(sums, shared.prior, constant, widest, unknown)
+        shared = shared._replace(prior=prior)
+    return shared
 
 
 def _mean_square(silos: Sequence[Released]) -> tuple[float, float]:

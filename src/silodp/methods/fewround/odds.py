@@ -148,11 +148,15 @@ def calibrated(
     return odds._replace(kept=np.array(best), curvature=np.array(curvature))
 
 
+def mean_model(own: Released, odds: Odds) -> Vector:
+    """The model of the mean label whose log-odds the asked ones are."""
+    model = _deviation(own, odds) / float(odds.kept)
+    model[-1] -= float(own.length) * float(odds.offset)
+    return model / float(odds.factor)
+
+
 def as_cross(own: Released, gram: Square, odds: Odds) -> tuple[Vector, float]:
     """A silo's gradient as cross moments of the label, and the variance of their noise."""
-    kept, factor, length = float(odds.kept), float(odds.factor), float(own.length)
-    model = _deviation(own, odds) / kept
-    model[-1] -= length * float(odds.offset)
-    times = 1.0 / (float(odds.curvature) * kept * factor)
-    cross = gram @ (model / factor) + times * own.gradients[-1, :, 0]
+    times = 1.0 / (float(odds.curvature) * float(odds.kept) * float(odds.factor))
+    cross = gram @ mean_model(own, odds) + times * own.gradients[-1, :, 0]
     return cross, times**2 / float(own.precisions[-1])
