@@ -244,9 +244,15 @@ def read_lines(path: Path) -> list[Line]:
     if not path.is_file():
         raise SilodpError(f"{path} does not exist: run `silodp bench suite` first.")
     with path.open(encoding="utf-8", newline="") as file:
+        table = csv.DictReader(file)
+        if table.fieldnames != [field.name for field in fields(Line)]:
+            raise SilodpError(
+                f"{path} has other columns than the table of the suite: remove it, and run "
+                "`silodp bench suite --as-is`."
+            )
         return [
-            Line(**{f.name: _value(row[f.name], f.type) for f in fields(Line)})  # type: ignore[arg-type]
-            for row in csv.DictReader(file)
+            Line(**{field.name: _value(row[field.name], field.type) for field in fields(Line)})
+            for row in table
         ]
 
 
