@@ -239,8 +239,8 @@ class _Run:
         """A run of the method itself."""
         method, (server, first) = self._method, self._first
         states = [first] * len(self._silos)
-        readings = []
-        for number in range(self._silos[0].plan.schedule.rounds):
+        readings, rounds = [], self._silos[0].plan.schedule.rounds
+        for number in range(rounds):
             broadcast, messages, of_round = method.broadcast(server), [], []
             for place, silo in enumerate(self._silos):
                 heard = _Heard()
@@ -252,9 +252,10 @@ class _Run:
                 messages.append(message)
                 expected = self._expected(heard.question, number, place)
                 of_round.append(expected.read(heard.answer))
-            weights: Any = self._weights
-            server = method.merge(server, stacked(messages), weights)
             readings.append(of_round)
+            if number + 1 < rounds:  # nothing is asked after the last
+                weights: Any = self._weights
+                server = method.merge(server, stacked(messages), weights)
         return readings
 
 
