@@ -65,6 +65,7 @@ bench: $(VENV)/bench
 	$(BIN)/python -m benchmarks.tuning
 	$(BIN)/python -m benchmarks.ebmtl
 	$(BIN)/python -m benchmarks.fewround
+	$(BIN)/python -m benchmarks.encoding
 	$(BIN)/python -m benchmarks.sites
 	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.report

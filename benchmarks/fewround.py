@@ -1,5 +1,7 @@
 """`fewround` beside `ebmtl` on the same records: seconds and errors; and how its time grows.
 
+And what `silodp advise --messages` predicts before a run, beside what the run then does.
+
 python -m benchmarks.fewround [--quick] [--json FILE]
 """
 
@@ -30,6 +32,7 @@ def main() -> None:
     asked = parser.parse_args()
     print(machine.describe())
     rows = beside_ebmtl(asked.quick) + growth(QUICK_SIZES if asked.quick else SIZES)
+    rows += predictions(asked.quick)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=2))
 
@@ -63,6 +66,41 @@ def growth(sizes: tuple[tuple[int, int, int], ...]) -> list[dict[str, Any]]:
         print(f"{silos:5} silos, {features:4} features, {records} records: {seconds:6.2f} s")
         sizes_of = {"silos": silos, "features": features, "records": records}
         rows.append(sizes_of | {"seconds": seconds, "mse": result.mean})
+    return rows
+
+
+def predictions(quick: bool) -> list[dict[str, Any]]:
+    """What part of what features tell models have: predicted from public numbers, and found.
+
+    The constant prediction has nothing, and the same run without privacy has all.
+    """
+    work = workloads.school(quick)
+    # Of the made-up silos: the deviation of labels, and what a common model loses.
+    guesses: dict[str, dict[str, Any]] = {"made up": {"sigma": 0.34, "tau": 0.15}}
+    sources: dict[str, dict[str, Any]] = {
+        "School": {**work.source, "delta": work.delta},
+        "made up": {
+            "federation": made_up(*(QUICK_SIZES[0] if quick else (30, 8, 80))),
+            "delta": 1e-4,
+        },
+    }
+    rows = []
+    for name, source in sources.items():
+        common = {**source, "method": "fewround", "seeds": 1 if quick else 5}
+        best = silodp.run(epsilon=float("inf"), **common)
+        for epsilon in EPSILONS[:1] if quick else (0.25, *EPSILONS):
+            for messages in (1, 3):
+                asked = source | guesses.get(name, {})
+                advice = silodp.advise_messages(epsilon=epsilon, messages=messages, **asked)
+                low, high = advice.at(messages)
+                result = silodp.run(epsilon=epsilon, messages=messages, **common)
+                constant = result.metrics[0]["no_skill"]["mean"]
+                found = (constant - result.mean) / (constant - best.mean)
+                print(f"{name}, {epsilon:4g}, {messages}: {low:.2f} to {high:.2f}, {found:.2f}")
+                rows.append(
+                    {"data": name, "epsilon": epsilon, "messages": messages}
+                    | {"low": low, "high": high, "found": found}
+                )
     return rows
 
 

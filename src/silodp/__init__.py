@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from silodp.auditing.audit import Audit, audit
     from silodp.base.errors import SilodpError
     from silodp.config.options import RunRequest
+    from silodp.data.encoders.functions import encoder
     from silodp.data.federation import Federation, Records, Silo
     from silodp.methods.base import Method, Start, difference, weighted_mean
     from silodp.methods.entry import MethodEntry, merging
@@ -66,6 +67,7 @@ __all__ = [
     "custom_model",
     "difference",
     "draw_learned",
+    "encoder",
     "fit",
     "load_model",
     "log_to_mlflow",
@@ -96,6 +98,7 @@ _PLACES = {
     "custom_model": "silodp.models.model",
     "difference": "silodp.methods.base",
     "draw_learned": "silodp.pictures.learned_picture",
+    "encoder": "silodp.data.encoders.functions",
     "Federation": "silodp.data.federation",
     "fit": "silodp.runs.fit",
     "load_model": "silodp.results.model_export.personal_model",

@@ -216,7 +216,7 @@ def test_the_attack_by_itself_is_not_idle(attack_alone):
 
 
 def test_subjects_are_attacked_whole(attack_alone):
-    options = DataOptions(silos=2, records=(120, 120), records_per_subject=3, features=4)
+    options = DataOptions(silos=2, records=(120, 120), records_per_subject=3, num_features=4)
     federation = resolve("synthetic", options).load(0, options)
     found = audit(federation=federation, **SAMPLED)
     assert found.unit == "subject"

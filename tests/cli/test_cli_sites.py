@@ -138,7 +138,9 @@ def test_a_site_is_let_in_renewed_added_and_removed(made, records, tmp_path, cli
     done = cli("federation", "approve", fed, request, "--yes")
     assert done.exit_code == 0, done.stderr
     certificate = fed / "to-send" / "north.certificate"
-    assert cli("site", "join", own, certificate).exit_code == 0
+    assert "Nothing was changed" in cli("site", "join", own, certificate, answers="n\n").stdout
+    assert cli("site", "start", own).exit_code == 2
+    assert cli("site", "join", own, certificate, "--yes").exit_code == 0
     # Renewed: by the key that it has, so nothing is asked.
     assert "Fingerprint of the new key" in cli("site", "renew", own).stdout
     done = cli("federation", "approve", fed, request)

@@ -80,7 +80,7 @@ def test_defaults_follow_the_task():
     [
         (DataOptions(silos=0), "'silos' is 0"),
         (DataOptions(silos=2.5), "'silos'"),
-        (DataOptions(features=0), "'features'"),
+        (DataOptions(num_features=0), "'num_features'"),
         (DataOptions(heterogeneity=-1.0), "'heterogeneity'"),
         (DataOptions(heterogeneity=float("nan")), "'heterogeneity'"),
         (DataOptions(noise=float("inf")), "'noise'"),

@@ -59,7 +59,7 @@ def test_none_is_forgotten():
     made = (ROOT / "Makefile").read_text()
     for name in ("throughput", "privacy", "release", "loading", "methods", "tuning", "ebmtl"):
         assert f"-m benchmarks.{name}" in made
-    for name in ("sites", "sweeps", "report", "fewround"):
+    for name in ("sites", "sweeps", "report", "fewround", "encoding"):
         assert f"-m benchmarks.{name}" in made
 
 
@@ -203,10 +203,18 @@ def test_tuning(bench, tmp_path, monkeypatch):
     assert found["ratio"] == found["alone"] / found["tuned"]
 
 
+def test_encoding(bench):
+    printed = bench("encoding", "--quick")
+    (row,) = [line.split() for line in printed.splitlines() if line.startswith("scattering")]
+    assert all(float(rate) > 0 for rate in row[1:])
+
+
 def test_fewround(bench, tmp_path):
     printed = bench("fewround", "--quick", "--json", tmp_path / "f.json")
-    beside, made_up = json.loads((tmp_path / "f.json").read_text())
+    beside, made_up, *predicted = json.loads((tmp_path / "f.json").read_text())
     assert np.isfinite([beside["fewround"], beside["ebmtl"], made_up["mse"]]).all()
+    assert all(0 <= row["low"] <= row["high"] <= 1 for row in predicted)
+    assert len(predicted) == 4
     assert "ebmtl" in printed
 
 

@@ -26,7 +26,7 @@ def numbers_on_the_page() -> dict[str, int]:
 
 def test_every_format_has_the_number_that_the_page_names():
     named = numbers_on_the_page()
-    assert len(named) == 8
+    assert len(named) == 11
     for place, number in named.items():
         module, _, constant = place.rpartition(".")
         assert getattr(importlib.import_module(module), constant) == number, place

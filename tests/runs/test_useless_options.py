@@ -179,7 +179,7 @@ def test_another_relation_than_a_silo_has_is_refused(policies):
 
 def test_what_is_planned_is_what_was_asked_for_with_nothing_left_open():
     spec = silodp.plan(federation=small(), **OPTIONS_OF_RUNS).specs[0]
-    assert spec.request == RunRequest(**OPTIONS_OF_RUNS)
+    assert spec.request == RunRequest(**OPTIONS_OF_RUNS, method="ebmtl")
     assert spec.values.keys() == OPTIONS.keys()
     left_open = {name for name, value in spec.values.items() if value is None}
     assert left_open <= {name for name, one in OPTIONS.items() if one.default is None}

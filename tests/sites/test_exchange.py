@@ -95,6 +95,12 @@ def test_files_give_the_numbers_of_a_network(cli, tmp_path, training):
             np.testing.assert_array_equal(array, by_network[site][name])
         one, other = (read_result(f[site] / RESULTS / agreed.job()) for f in (users.sites, folders))
         assert one.mean == other.mean
+        assert one.learned == other.learned
+        if training["method"] == "fewround":  # what a site can tell of its own model
+            (own,) = one.learned["findings"]["silos"]
+            assert own["silo"] == site
+            assert own["prediction_error"] > 0
+            assert own["more"]["message"]["epsilon"] > one.epsilons[0]
         (model,) = site_models(users.sites[site])
         assert (model["rounds"], model["of_rounds"]) == (2, 2)
     told = json.loads(users.done("status", users.fed, "--json"))
@@ -554,6 +560,7 @@ def test_a_person_sees_what_a_file_holds(answered, cli, sentence, tmp_path):
     held = json.loads(answered.done("show", path, "--json"))
     assert (held["what"], held["site"], held["round"]) == ("answer", "north", 0)
     joining, work = held["messages"]
+    assert len(joining.pop("ledger")) == 64
     assert joining == {"status": "ok", "reason": "", "finished": False, "arrays": []}
     flat = np.array(work["arrays"][0]["numbers"], np.float32)
     assert flat.tobytes() == numbers(path)[0]

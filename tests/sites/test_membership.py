@@ -193,6 +193,21 @@ def test_a_stolen_key_is_shut_out_by_a_replacement_and_never_comes_back(federati
             coordinator.read_request(federation.fed, path, replace=replaces)
 
 
+def test_a_lost_key_is_replaced_on_a_persons_word(federation):
+    own = federation.site()
+    federation.let_in(own)
+    lost = federation.key(own)
+    (own / site.STARTUP / site.KEY_FILE).unlink()
+    path = site.renew(own)
+    with pytest.raises(SilodpError, match="If it has lost its key"):
+        coordinator.read_request(federation.fed, path)
+    request = coordinator.read_request(federation.fed, path, replace=True)
+    sent = coordinator.approve(federation.fed, federation.authority, request, replace=True)
+    site.take_certificate(own, sent)
+    assert federation.is_let_in(own)
+    assert not federation.is_let_in(own, lost)
+
+
 def test_a_request_looked_at_is_the_one_that_is_approved(federation):
     own = federation.site()
     path = site.write_request(own)

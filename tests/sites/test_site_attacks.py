@@ -21,8 +21,8 @@ from silodp.sites.job_at_site import STATE
 from silodp.sites.job_ledger import STATE_FILE
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply, Request
-from silodp.sites.refusals import CHANGED, CLOSED, LOST
-from silodp.sites.worker import INTERNAL, SiteWorker
+from silodp.sites.refusals import CANNOT, CHANGED, CLOSED, LOST
+from silodp.sites.worker import SiteWorker
 
 MEASURED = proposal(method="mrmtl", rounds=2, metric_share=0.2)
 
@@ -36,7 +36,7 @@ def state_path(folder, agreed=AGREED):
     return folder / STATE / agreed.job() / STATE_FILE
 
 
-def full_disk(*_):
+def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -163,8 +163,8 @@ def test_what_cannot_be_kept_is_not_answered(tmp_path, site, monkeypatch):
         first = worker.answer(request)
         with monkeypatch.context() as broken:
             broken.setattr(job_module, "save_state", full_disk)
-            assert worker.answer(replace(request, round=1)).reason == INTERNAL
-            assert worker.answer(replace(request, round=1)).reason == INTERNAL
+            assert worker.answer(replace(request, round=1)).reason == CANNOT
+            assert worker.answer(replace(request, round=1)).reason == CANNOT
         assert same(worker.answer(request), first)
         second = worker.answer(replace(request, round=1))
     assert second.status == "ok"
@@ -225,7 +225,7 @@ def test_a_crash_between_the_secret_and_the_charge(tmp_path, site, monkeypatch, 
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(f"silodp.privacy.session.{place}", full_disk)
-        assert asked(site, request)[0].reason == INTERNAL
+        assert asked(site, request)[0].reason == CANNOT
     assert asked(site, request)[0].status == "ok"
     assert kinds(site) == ["opened", "policy", "reserve", "charge"]
 
@@ -234,7 +234,7 @@ def test_a_crash_between_the_charge_and_the_first_round(tmp_path, site, monkeypa
     request = first_request(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(job_module.OneSilo, "local", full_disk)
-        assert asked(site, request)[0].reason == INTERNAL
+        assert asked(site, request)[0].reason == CANNOT
     assert asked(site, request)[0].status == "ok"
     assert kinds(site) == ["opened", "policy", "reserve", "charge"]
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 import pytest
 from site_folders import make_sites, table
 from site_processes import PASSPHRASE, fed_text, free_port
-from site_requests import AGREED, asked, first_request
+from site_requests import AGREED, asked, first_request, kinds
 
+from silodp.base.errors import SilodpError
 from silodp.base.version import own_version
 from silodp.privacy.policy import Policy
+from silodp.privacy.session import RunSession
 from silodp.sites import job_at_site
 from silodp.sites.connection import Connection, connection_at, write_connections
 from silodp.sites.demo import let_in
@@ -190,6 +192,24 @@ def test_a_site_is_back_only_after_a_sign_of_life():
     assert lost.back([], ["north"], later) == ["north"]
     assert lost.back([], ["north"], {"north": Connection(heard=now + 8)}) == []  # and lost again
     assert lost.back([], ["north"], later) == ["north"]
+
+
+def test_a_ledger_that_cannot_be_written_is_named_at_the_site_and_nowhere_else(
+    tmp_path, monkeypatch
+):
+    folder = make_sites(tmp_path / "sites", AGREED)["north"]
+    request = first_request(tmp_path)
+
+    def denied(*args, **kwargs):
+        raise SilodpError("The ledger cannot be written (read-only): check its permissions.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunSession, "pay", denied)
+        (reply,) = asked(folder, request)
+    assert (reply.status, reply.reason) == ("refused", CANNOT)
+    assert kinds(folder) == ["opened", "policy", "reserve"]
+    assert "check its permissions" in words(site_problems(folder, running=True))
+    assert asked(folder, request)[0].status == "ok"
 
 
 def test_a_full_disk_is_named_at_the_site_and_nowhere_else(tmp_path, monkeypatch, caplog):

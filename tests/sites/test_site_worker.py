@@ -1,6 +1,7 @@
 """What a site answers to an honest and to a hostile coordinator, and what it keeps."""
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 
@@ -20,13 +21,18 @@ from silodp.privacy.ledger.account import account_of
 from silodp.privacy.ledger.storage import read_ledger
 from silodp.sites import worker
 from silodp.sites.consents import consent
+from silodp.sites.coordinator import Coordinator
 from silodp.sites.job_at_site import STATE
 from silodp.sites.job_ledger import STATE_FILE
+from silodp.sites.last_error import last_error
 from silodp.sites.proposal import read_proposal as read
 from silodp.sites.protocol import Request
-from silodp.sites.refusals import SPENT
+from silodp.sites.refusals import OTHER_LEDGER, SPENT
+from silodp.sites.shown_ledger import accept_other
 from silodp.sites.site_files import read_site
 from silodp.sites.worker import SiteWorker
+
+RICH = "epsilon = 1\ndelta = 1e-3\nlifetime_epsilon = 90\nlifetime_delta = 0.1"
 
 
 @pytest.fixture
@@ -39,7 +45,7 @@ def test_a_round_is_charged_before_it_is_answered_and_only_once(tmp_path, site):
     request = first_request(tmp_path)
     (first,) = asked(site, request)
     assert first.status == "ok"
-    assert first.about == {"round": 0}
+    assert first.about == {"round": 0, "ledger": first.about["ledger"]}
     assert kinds(site) == ["opened", "policy", "reserve", "charge"]
     # A process that comes later gives the answer that was given, whatever it is told.
     changed = replace(request, arrays=[a + 1 for a in request.arrays])
@@ -159,7 +165,7 @@ def test_nothing_private_is_in_what_a_site_says(tmp_path, site):
     for word in ("secret", str(site), "epsilon", "ward"):
         assert word not in reply.reason
     joined = asked(make_sites(tmp_path / "more", AGREED)["north"], replace(request, kind="join"))
-    assert joined[0].about == {"finished": False}
+    assert joined[0].about == {"finished": False, "ledger": joined[0].about["ledger"]}
 
 
 def test_counts_are_told_only_where_public_and_asked_for(tmp_path):
@@ -282,3 +288,57 @@ def test_a_superseded_proposal_has_only_the_jobs_that_were_begun(tmp_path, site)
     assert downgraded.status == "refused"
     assert "consented to a newer proposal since" in downgraded.reason
     assert kinds(site) == ["opened", "policy", "reserve", "charge", "charge"]
+
+
+def test_a_ledger_that_begins_anew_is_refused_before_anything_is_charged(tmp_path, site):
+    """Set up again with a new and empty ledger, or with an older copy of it."""
+    fed = make_coordinator(tmp_path / "fed", AGREED)
+
+    def begun(run):
+        coordinator = Coordinator(fed, AGREED.job(run))
+        coordinator.next_request()
+        return coordinator
+
+    def joined(coordinator):
+        with closing(SiteWorker(site)) as own:
+            request = coordinator._request("join", [])
+            reply = own.answer(request)
+        coordinator._keep_shown({"north": reply} if reply.status == "ok" else {})
+        return reply
+
+    ledger = site / "ledger"
+    (site / "site.toml").write_text(site_text("north", policy=RICH))
+    assert joined(begun(1)).status == "ok"
+    shutil.copytree(ledger, tmp_path / "older")
+    (trained,) = asked(site, first_request(tmp_path))
+    assert trained.status == "ok"
+    begun(1)._keep_shown({"north": trained})
+    # What is shown says nothing of what else the ledger holds: it is that of the job's own entry.
+    shown = json.loads((fed / "shown.json").read_text())["sites"]
+    assert shown == {"north": trained.about["ledger"]}
+    ledger.rename(tmp_path / "newest")
+    for copy in (None, tmp_path / "older"):
+        if copy is not None:
+            shutil.copytree(copy, ledger)
+        reply = joined(begun(2))
+        assert (reply.status, reply.reason) == ("refused", OTHER_LEDGER)
+        before = [] if copy is None else ["opened", "policy", "reserve"]
+        assert (kinds(site) if ledger.exists() else []) == before
+        shutil.rmtree(ledger, ignore_errors=True)
+    noted = last_error(site)
+    assert noted is not None
+    assert "put back the newest copy" in noted.words
+    (tmp_path / "newest").rename(ledger)
+    assert joined(begun(2)).status == "ok"
+    # Other records, with a ledger of their own: a person says so, of that very ledger.
+    ledger.rename(tmp_path / "of other records")
+    assert joined(begun(3)).reason == OTHER_LEDGER
+    assert accept_other(site)
+    assert not accept_other(site)
+    assert joined(begun(3)).status == "ok"
+    # Another federation's is no more than made up: it does not tell whose ledger is whose.
+    with closing(SiteWorker(site, "another coordinator")) as own:
+        assert own.answer(begun(3)._request("join", [])).reason == OTHER_LEDGER
+    # A coordinator that makes one up is refused, and no more.
+    hostile = replace(begun(4)._request("join", []), shown={"north": "0" * 64, "south": "x"})
+    assert asked(site, hostile)[0].reason == OTHER_LEDGER

@@ -22,6 +22,7 @@ from silodp.sites.membership.site import MEMBERSHIP_FILE
 from silodp.sites.site_setup import site_status
 
 pytestmark = pytest.mark.slow
+ROUNDS = 250
 
 
 class Cable:
@@ -73,7 +74,7 @@ def reached_at(site, host, port):
 @pytest.fixture
 def federation(tmp_path):
     """Its server is not to be reached by its public name from its own machine."""
-    options = {"rounds": 400, "deadline": 4, "method": "fedavg", "host": "coordinator.invalid"}
+    options = {"rounds": ROUNDS, "deadline": 4, "method": "fedavg", "host": "coordinator.invalid"}
     made = Processes(tmp_path, **options)
     made.port = read_members(made.fed).bind[1]
     for own in made.sites.values():
@@ -126,10 +127,12 @@ def test_a_site_that_is_cut_off_says_so_and_is_taken_in_again(federation):
     assert not failed
     assert is_finished(progress, federation.proposal.sites)
     answered = progress_of(federation.fed, job)["answered"]
-    assert answered["north"] == answered["east"] == 400
-    assert 20 <= answered["south"] < 400
+    assert answered["north"] == answered["east"] == ROUNDS
+    assert 20 <= answered["south"] < ROUNDS
     assert any("south is back" in words for words in said)
     took_part = read_result(south / RESULTS / job).privacy[0]
-    assert (took_part["rounds"], took_part["of_rounds"]) == (answered["south"], 400)
+    # The answer that was under way when the cable was cut is one of the site's, and of no round.
+    assert answered["south"] <= took_part["rounds"] <= answered["south"] + 2
+    assert took_part["of_rounds"] == ROUNDS
     charged = account_of(read_ledger(south / "ledger", "south")).runs[job].charged
-    assert answered["south"] <= charged <= 400
+    assert took_part["rounds"] <= charged <= ROUNDS

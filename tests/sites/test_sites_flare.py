@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -65,6 +66,9 @@ def test_requests_and_replies_arrive_as_they_were_sent(arrays):
     there = wire.to_request(wire.from_request(request))
     assert (there.kind, there.job, there.proposal, there.round) == ("train", "job ü", '{"a": 1}', 7)
     assert same(arrays, there.arrays)
+    assert wire.to_request(wire.from_request(replace(request, shown={"a": "b"}))).shown == {
+        "a": "b"
+    }
     reply = Reply("refused", "spent", {"deep": [1, {"x": None}]}, arrays)
     back = wire.to_reply(wire.from_reply(reply))
     assert (back.status, back.reason, back.about) == ("refused", "spent", reply.about)

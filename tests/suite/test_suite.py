@@ -120,8 +120,13 @@ def test_groups_have_centres_of_their_own():
 # --- training
 
 
+def test_simple_choices_come_first_and_once():
+    simple = [CONSTANT, "best of local", "best of fedavg"]
+    assert rows_of(["ebmtl"], ["local", "mrmtl"]) == [*simple, "ebmtl", "best of mrmtl"]
+
+
 def test_what_is_finished_is_kept_and_not_trained_again(tmp_path, monkeypatch, small_grids):
-    rows = rows_of(["local"], ["local"])
+    rows = [CONSTANT, "local", "best of local"]
     assert run_suite(tmp_path, [case()], rows, (1.0, math.inf), 2) == {}
     found = {(one.row, one.epsilon): one for one in cells_in(tmp_path)}
     assert set(found) == {(row, eps) for row in rows for eps in (1.0, math.inf)}
@@ -132,8 +137,12 @@ def test_what_is_finished_is_kept_and_not_trained_again(tmp_path, monkeypatch, s
     assert [one.options["lr"] for one in found["best of local", 1.0].settings] == [0.1, 0.3]
     means = np.mean(found[CONSTANT, 1.0].settings[0].by_silo, axis=0)
     assert found[CONSTANT, 1.0].settings[0].values == pytest.approx(means)
-    monkeypatch.setattr(running, "train_row", None)  # nothing is left to do
+    trained = []
+    monkeypatch.setattr(running, "train_row", lambda own, row, *_: trained.append(row) or [])
     assert run_suite(tmp_path, [case()], rows, (1.0, math.inf), 2) == {}
+    assert not trained
+    run_suite(tmp_path, [case()], ["local"], (1.0,), 2, overwrite=True)
+    assert trained == ["local"]
 
 
 def test_only_what_changed_is_lacking(tmp_path):
@@ -156,7 +165,7 @@ def test_missing_data_and_unsuited_methods_are_said_and_do_not_stop_the_rest(tmp
     waiting = case('title="T"\nwhat="w"\nmetric="mse"\nwaits_for="it has no features"', "waiting")
     counts = TINY.replace('metric = "mse"', 'metric = "c_index"')
     own = [case(ABSENT, "school"), waiting, case(counts, "odd")]
-    missing = run_suite(tmp_path, own, ["fewround"], (1.0,), 1)
+    missing = run_suite(tmp_path, own, ["local"], (1.0,), 1)
     assert set(missing) == {"school", "waiting"}
     assert "silodp data get school" in missing["school"]
     lines = write_report(tmp_path, tmp_path / "suite.md", own, missing)
@@ -183,7 +192,7 @@ def test_a_difference_counts_if_it_is_beyond_chance():
         "bad": [[2.5, 2.6, 2.4]] * 3 + [[1.0, 1.1, 0.9]],
     }
     lines = {one.row: one for one in lines_of([*simple, *(cell(*own) for own in rows.items())])}
-    assert [lines[row].verdict for row in rows] == ["better", "level", "level"]
+    assert [lines[row].verdict for row in rows] == ["better", "level", "worse"]
     assert lines["good"].against == "best of local"
     assert lines["good"].excess == pytest.approx(-0.25)
     assert lines["good"].harmed == 0
@@ -273,6 +282,10 @@ def test_the_command_writes_what_is_finished(cli, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert {line["row"] for line in json.loads(done.stdout)} == set(rows)
     assert own.title in page.read_text()
+    written = page.read_text()
+    page.write_text("older words")
+    cli("bench", "suite", "--out", tmp_path / "none", "--only", own.name, "--as-is", "--page", page)
+    assert page.read_text() == written  # from the table alone
     with (page.parent / "results" / "suite.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(rows)
     assert (page.parent / "results" / "suite.png").stat().st_size > 1000

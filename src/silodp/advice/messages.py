@@ -140,10 +140,9 @@ def advise_messages(
       >>> [silo["low"] <= silo["high"] for silo in advice.silos]
       [True, True]
     """
-    if options.get("method", METHOD) != METHOD:
+    if (method := options.get("method", METHOD)) != METHOD:
         raise SilodpError(
-            f"--method is {options['method']}: what a budget buys in messages is predicted for "
-            f"{METHOD} alone."
+            f"--method is {method}: what a budget buys in messages is predicted for {METHOD} alone."
         )
     given: dict[str, Any] = {"messages": USUAL_MESSAGES, **options, "method": METHOD}
     for name, value in (("--sigma", sigma), ("--tau", tau)):

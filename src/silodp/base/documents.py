@@ -118,7 +118,8 @@ def decode(kind: type[_Declared], table: Any, where: str) -> _Declared:
     """Makes a dataclass of a document's table; refuses unknown names and other types.
 
     Fields are made by `declared`, of the types that documents have: bool, int, float (whole
-    numbers included), str, tuple[str, ...], a Literal, Mapping[str, Any], or such a dataclass.
+    numbers included), str, tuple[str, ...] or of another of these, a Literal, Mapping[str, Any], or
+    such a dataclass.
     """
     if not isinstance(table, Mapping):
         # Its value is not repeated: it may be a password in the wrong place.
@@ -159,13 +160,12 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
             (one for one in get_args(hint) if type(one) is type(value) and one == value), None
         )
     if kind is tuple:
-        return tuple(value) if isinstance(value, list) and all(map(_is_text, value)) else None
+        if not isinstance(value, list):
+            return None
+        items = [_typed(get_args(hint)[0], item, where) for item in value]
+        return None if any(item is None for item in items) else tuple(items)
     if kind is float and type(value) is int:
         return float(value) if abs(value) < 2**1023 else None
     if kind is float and type(value) is float and math.isnan(value):
         return None
     return value if isinstance(value, kind) and isinstance(value, bool) == (kind is bool) else None
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)

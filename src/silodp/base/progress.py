@@ -4,7 +4,9 @@ Nothing else depends on an event, and no listener decides what may be known: wha
 (a metric that costs epsilon, the number of trials) is left out where the event is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 
@@ -16,6 +18,9 @@ class Reporter:
 
     def promised(self, silos: Sequence[Mapping[str, Any]]) -> None:
         """Gives each silo's guarantee (see `SiloPlan.statement`), before any query."""
+
+    def encoded(self, name: str, done: int, total: int, made: int, seconds: float) -> None:
+        """Counts records with features; `made` of them were encoded now, in so many seconds."""
 
     def calibrated(self, done: int, total: int) -> None:
         """Counts the silos whose noise is calibrated."""
@@ -43,6 +48,11 @@ class Reporters(Reporter):
         for listener in self._listeners:
             listener.promised(silos)
 
+    def encoded(self, name: str, done: int, total: int, made: int, seconds: float) -> None:
+        """Passes the event on."""
+        for listener in self._listeners:
+            listener.encoded(name, done, total, made, seconds)
+
     def calibrated(self, done: int, total: int) -> None:
         """Passes the event on."""
         for listener in self._listeners:
@@ -57,3 +67,21 @@ class Reporters(Reporter):
         """Passes the event on."""
         for listener in self._listeners:
             listener.swept(done, total, current)
+
+
+_listener: ContextVar[Reporter | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(reporter: Reporter) -> Iterator[None]:
+    """Lets a reporter hear what is done within, however deep."""
+    before = _listener.set(reporter)
+    try:
+        yield
+    finally:
+        _listener.reset(before)
+
+
+def listener() -> Reporter:
+    """The reporter that hears what is done here; one that does nothing where there is none."""
+    return _listener.get() or Reporter()

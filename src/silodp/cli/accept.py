@@ -97,7 +97,7 @@ def accept(
     if table is not None:
         names = [subject_column, column_of_silos(loaded, silo_column)]
         texts = loaded.text_columns | {name for name in names if name is not None}
-        frame = read_new(table, form_of(schema, sheet), texts)
+        frame = read_new(table, form_of(schema, sheet), texts, loaded.image_columns)
     asked = question(
         loaded,
         frame,

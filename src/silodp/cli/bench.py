@@ -42,6 +42,10 @@ def suite(
     methods: Annotated[
         str | None, typer.Option(help="Methods at their defaults, separated by commas.")
     ] = None,
+    best: Annotated[
+        str | None,
+        typer.Option(help="Methods to show at their best settings, too, beside local and fedavg."),
+    ] = None,
     epsilon: Annotated[
         str | None, typer.Option(help="Budgets, separated by commas; inf is none.")
     ] = None,
@@ -55,6 +59,10 @@ def suite(
     ] = None,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Train nothing: write what is finished.")
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Train again what is asked for."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +92,7 @@ def suite(
             raise SilodpError(f"--only names {name!r}: use {one_of(name, names())}.")
     cases = cases_of(chosen, part)
     tried = _listed(methods) or list(PART_METHODS if part else DEFAULT_METHODS)
-    check_methods(tried)
+    check_methods([*tried, *_listed(best)])
     budgets = _budgets(epsilon) or (PART_EPSILONS if part else EPSILONS)
     count = seeds or (PART_SEEDS if part else SEEDS)
     page = out / "suite.md" if page is None else page
@@ -93,7 +101,10 @@ def suite(
         if_interrupted(GOES_ON)
         with SweepProgress(notes()) as progress:
             progress.begin("suite")
-            missing = run_suite(out, cases, rows_of(tried), budgets, count, jobs, progress)
+            missing = run_suite(
+                *(out, cases, rows_of(tried, _listed(best)), budgets, count, jobs, progress),
+                overwrite=overwrite,
+            )
     lines = write_report(out, page, cases, missing)
     if as_json:
         print_json([{**vars(line)} for line in lines])

@@ -264,6 +264,7 @@ def status(
             f"{own['fingerprint']}. Coordinator: {own['coordinator']}"
         )
         console.print(site_commands.status_table(own))
+        site_commands.print_problems(own["problems"])
         return
     own = status_of(CoordinatorFolder(folder))
     if as_json:

@@ -11,6 +11,7 @@ from rich.table import Table
 from silodp.cli.options import OUTPUT, AsJson, Given, takes_run_options, without_useless
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
+from silodp.data.encoders.encoder import info_of_plain
 from silodp.privacy.person_words import person_in_words
 
 
@@ -50,8 +51,10 @@ def plan(
             {
                 "data": prepared.federations[0].name,
                 "method": spec.request.method,
+                "chosen": prepared.chosen,
                 "rounds": spec.rounds,
                 "silos": rows,
+                "encoders": [own.to_plain() for own in prepared.federations[0].encoders],
                 "warnings": prepared.warnings,
                 "person": person_guarantee(spec.plans, spec.request.max_silos_per_subject),
                 "lifetimes": None if ledgers is None else ledgers.check(),
@@ -102,7 +105,12 @@ def print_plan(content: dict[str, Any]) -> None:
         f"{content['rounds']} rounds. PLD and RDP: epsilon under each accountant; RDP noise: what "
         "the paper's accountant would need."
     )
+    if content.get("chosen"):
+        console.print(f"Method: {safe(content['chosen'])}.")
     console.print(f"Shares of epsilon: {_shares(rows)}.")
+    for encoder in content.get("encoders", ()):
+        words = info_of_plain("The plan", encoder).words
+        console.print(f"Features by the encoder {safe(words)}; that it is public is assumed.")
     if content.get("lifetimes"):
         console.print(_lifetimes(list(content["lifetimes"].values())))
     if content["person"]:

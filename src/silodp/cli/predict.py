@@ -35,15 +35,28 @@ SchemaOfTable = Annotated[
         help='Schema whose section "file" says how the table is written; else it is found.'
     ),
 ]
+FeaturesOfModel = Annotated[
+    str | None,
+    typer.Option(help="File of ONNX that made the model's features, where it had one."),
+]
 SheetOfTable = Annotated[str | None, typer.Option(help="Sheet of a workbook that holds the table.")]
 
 
 def predict(
     model: ModelFolder,
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="New records: CSV, Excel, Parquet, ...")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="[TABLE]",
+            help="New records: CSV, Excel, Parquet, ...; for a model of images, one, or a folder.",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="One new record, for a model of texts; no TABLE.")
+    ] = None,
     silo: SiloOfModel = None,
+    features: FeaturesOfModel = None,
     schema: SchemaOfTable = None,
     sheet: SheetOfTable = None,
     out: Annotated[
@@ -61,16 +74,24 @@ def predict(
     If the table has the target column, also says how good the predictions are.
     """
     from silodp.data.problems import Problems
-    from silodp.data.tables.files import read_table
+    from silodp.data.tables.files import is_table, read_table
     from silodp.results.model_export.personal_model import load_model, unused_columns
 
+    if (table is None) == (text is None):
+        raise SilodpError("Give one of both: a TABLE with new records, or --text.")
     if out is not None:
-        check_out(out, (table, model), overwrite)
+        check_out(out, (model,) if table is None else (table, model), overwrite)
     if append and as_json:
         raise SilodpError("--append writes CSV: leave out --json.")
-    loaded = load_model(model, silo=silo)
+    loaded = load_model(model, silo=silo, encoders=[features] if features else ())
     form = form_of(schema, sheet)
-    frame = read_new(table, form, loaded.text_columns)
+    pictures = table is not None and loaded.only_encoded == "image" and not is_table(table)
+    if table is None:
+        frame = _one_text(loaded, text or "")
+    elif pictures:
+        frame = _images(loaded, table)
+    else:
+        frame = read_new(table, form, loaded.text_columns, loaded.image_columns)
     problems = Problems()
     try:
         predictions = loaded.predict(frame)
@@ -78,10 +99,13 @@ def predict(
     except SilodpError as error:
         problems.add(error)
         if len(problems) == 1 or as_json:
-            raise SilodpError(f"{table}: {error}") from None
+            where = f"{table}: " if table is not None else ""
+            raise SilodpError(f"{where}{error}") from None
         show_problems(problems)
         raise typer.Exit(2) from None
-    stored = read_table(table, frame.columns, fewest=1, form=form) if append else None
+    stored = frame if pictures else None  # a row says which image it is about
+    if append and table is not None and not pictures:
+        stored = read_table(table, frame.columns, fewest=1, form=form)
     content = _csv(loaded, predictions, stored)
     if out is not None:
         write_file(out, content)
@@ -103,15 +127,50 @@ def form_of(schema: Path | None, sheet: str | None) -> "FileForm":
     return FileForm(declared.dialect, sheet or declared.sheet)
 
 
-def read_new(table: Path, form: "FileForm", as_text: Collection[str]) -> "pd.DataFrame":
+def _one_text(model: "PersonalModel", text: str) -> "pd.DataFrame":
+    """One text, as a table; of other columns nothing is known."""
+    import pandas as pd
+
+    columns = model.text_features
+    if len(columns) != 1:
+        raise SilodpError(
+            f"--text: the model of silo {model.about.silo!r} takes "
+            f"{'several texts' if columns else 'no text'}: give a table with its columns."
+        )
+    return pd.DataFrame({column: [text if column in columns else None] for column in model.columns})
+
+
+def _images(model: "PersonalModel", place: Path) -> "pd.DataFrame":
+    """An image, or all images of a folder, as a table of their names."""
+    import pandas as pd
+
+    from silodp.data.images.images import is_image_name, list_folder
+    from silodp.data.tables.encoded import image_paths_in
+
+    if place.is_dir():
+        folder, names = place, [f.name for f in list_folder(place, place).files if is_image_name(f)]
+    elif place.exists():
+        folder, names = place.parent, [place.name]
+    else:
+        raise SilodpError(f"{place} does not exist: give an image, or a folder of images.")
+    if not names:
+        raise SilodpError(f"{place} holds no images: give an image, or a folder of images.")
+    frame = pd.DataFrame({model.columns[0]: names}, dtype=object)
+    return image_paths_in(frame, model.columns, folder)
+
+
+def read_new(
+    table: Path, form: "FileForm", as_text: Collection[str], of_images: Collection[str] = ()
+) -> "pd.DataFrame":
     """A table of new records, and prints what was found of how it is written."""
+    from silodp.data.tables.encoded import image_paths_in
     from silodp.data.tables.files import Reading, read_table
 
     reading = Reading()
     frame = read_table(table, as_text, fewest=1, form=form, reading=reading)
     for sentence in reading.said:
         notes(soft_wrap=True).print(f"Read: {safe(sentence)}")
-    return frame
+    return image_paths_in(frame, of_images, table.parent)
 
 
 def check_out(out: Path, given: tuple[Path, ...], overwrite: bool) -> None:

@@ -53,6 +53,17 @@ class LiveProgress(_Bar, Reporter):
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(name, total=None, note="", left="")
 
+    def encoded(self, name: str, done: int, total: int, made: int, seconds: float) -> None:
+        """Shows the number of records with features, and in the end how fast they were made."""
+        rate = f" ({made / seconds:.0f} a second)" if made and seconds else ""
+        self._show(done, total, f"records as features {safe(name)}{rate}")
+        if done == total and made:
+            self._progress.console.print(
+                f"Features {safe(name)}: {made} of {total} records encoded in {seconds:.3g} s"
+                f"{rate}.",
+                soft_wrap=True,
+            )
+
     def calibrated(self, done: int, total: int) -> None:
         """Shows the number of silos whose noise is calibrated."""
         self._show(done, total, "silos")

@@ -133,6 +133,8 @@ def print_results(results: "list[Result]") -> None:
     console.print(table)
     if unmeasured := dict.fromkeys(silo for result in results for silo in result.unmeasured):
         console.print(metric.missing_in([safe(silo) for silo in unmeasured]), soft_wrap=True)
+    if chosen := results[0].chosen:
+        console.print(f"Method: {safe(chosen)}.", soft_wrap=True)
     if left_out := results[0].left_out:
         names = f"{count(len(left_out), 'silo')}: {safe(silo_names(left_out))}"
         console.print(f"Left out, {names}.", soft_wrap=True)

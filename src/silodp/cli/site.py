@@ -2,6 +2,7 @@
 
 import inspect
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -327,6 +328,13 @@ def consent(
         Path | None,
         typer.Option(help="A newer proposal, the file that the coordinator sent to all sites."),
     ] = None,
+    other_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--other-ledger",
+            help="These are other records now: their ledger holds all that was spent on them.",
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Shows what does not fit a proposal's schema and what it would cost, and asks for consent.
@@ -334,8 +342,34 @@ def consent(
     This is the time to look: after consent, no record is refused any more. Consent to a newer
     proposal takes the place of that before; the ledger goes on.
     """
+    if other_ledger and not _takes_other_ledger(folder, yes):
+        return
     if ask_consent(folder, proposal, yes):
         _say_next(folder)
+
+
+def _takes_other_ledger(folder: Path, yes: bool) -> bool:
+    """Asks whether another ledger than the site answered with is right; no script says so."""
+    from silodp.sites.shown_ledger import accept_other
+    from silodp.sites.site_files import read_site
+    from silodp.sites.site_setup import standing
+
+    config = read_site(folder)
+    if yes:
+        raise SilodpError("--other-ledger is for a person to say: leave out --yes.")
+    console = answers(soft_wrap=True)
+    console.print(
+        f"By the ledger of {safe(repr(config.ledger_name))}, epsilon "
+        f"{standing(config)['spent']:.4g} is spent. This site has answered with another ledger "
+        "before."
+    )
+    question = "Does this one hold all that was ever spent on the records that the site uses now?"
+    if not typer.confirm(question, default=False):
+        console.print("Nothing was changed: put back the newest copy of the ledger.")
+        return False
+    if not accept_other(folder):
+        console.print("No ledger was refused, so there is nothing to take.")
+    return True
 
 
 @app.command("join")
@@ -344,16 +378,24 @@ def join(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="NAME.certificate, from the coordinator.")
     ],
+    yes: Yes = False,
 ) -> None:
     """Puts a certificate from the coordinator in its place; also where the server has moved.
 
-    Refuses one of another federation, another site, another key, or an older one.
+    Refuses one of another federation, another site, another key, or an older one. The first time,
+    asks whether the authority's fingerprint was compared.
     """
     from silodp.sites.flare.processes import SITE_PID, is_running
-    from silodp.sites.membership.site import take_certificate
+    from silodp.sites.membership.site import pinned_fingerprint, read_membership, take_certificate
 
-    until = take_certificate(folder, file)
     console, own = answers(soft_wrap=True), safe(str(folder))
+    if read_membership(folder).issued == 0:
+        console.print(f"Fingerprint of the authority: {pinned_fingerprint(folder)}")
+        question = "Is it the one that the coordinator read to you, on a number that you knew?"
+        if not yes and not typer.confirm(question, default=False):
+            console.print("Nothing was changed.")
+            return
+    until = take_certificate(folder, file)
     console.print(f"The certificate is valid until {until:%Y-%m-%d}.")
     if is_running(folder / SITE_PID):
         console.print(f"It is used from the next start on: silodp site stop {own}, then start.")
@@ -673,6 +715,32 @@ def ledger(
         ledger_commands.show_summary([own], [config.policy], str(folder), as_json)
         return
     ledger_commands.show(config.ledger, config.ledger_name, as_json)
+
+
+@app.command("trail")
+def trail(folder: Folder, as_json: AsJson = False) -> None:
+    """Shows who asked this site for what, and what it answered, refused and charged.
+
+    Each line holds the one before, and the ledger holds the trail: what was changed is refused.
+    """
+    from silodp.privacy.ledger.storage import exists, read_ledger
+    from silodp.sites.site_files import read_site
+    from silodp.sites.trail import check_against, read_trail
+
+    config, lines = read_site(folder), read_trail(folder)
+    if exists(config.ledger, config.ledger_name):
+        entries = read_ledger(config.ledger, config.ledger_name).entries
+        check_against(lines, entries, folder)
+    if as_json:
+        print_json([asdict(line) for line in lines])
+        return
+    table = Table("time", "federation", "job", "asked to", "from round", "outcome")
+    for line in lines:
+        outcome = line.outcome + (f": {line.reason}" if line.reason else "")
+        number = str(line.round + 1) if line.kind == "train" else ""
+        names = (line.time, line.federation, line.job, line.kind, number, outcome)
+        table.add_row(*map(safe, names))
+    answers(soft_wrap=True).print(table)
 
 
 @app.command("models")

@@ -79,6 +79,9 @@ METHOD_NAMES = (
     ),
     "hypcluster",
 )
+AUTO_METHOD = "auto"
+"""In place of a method's name: the one that suits the data, by what is public of them."""
+
 WARM_STARTS = tuple(
     f"ifca+{name}" for name in ("local", "fedavg", "finetune", "mrmtl", "meanpull", "ditto")
 )

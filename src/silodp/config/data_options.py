@@ -192,9 +192,16 @@ class DataRequest:
         group="Your own data",
         tags={"records"},
     )
+    features: str | Sequence[str] | None = option(
+        None,
+        "Public encoder of images, or column=encoder of a table: scattering, efficientnet-lite0, "
+        "minilm, a file FILE.onnx, none.",
+        group="Data",
+        tags={"records"},
+    )
     image_size: int | None = option(
         None,
-        "Pixels to a side that images are scaled to (adni, folders of images).",
+        "Pixels to a side that images are scaled to (adni, folders of images, --features).",
         group="Your own data",
         least=1,
         tags={"records"},
@@ -219,13 +226,15 @@ class DataOptions(DataRequest):
         with value and indicator (tables).
       dates: by column of dates, origin and format (tables).
       words: by number column, what words among its numbers stand for (tables).
+      encoders: by column of images or texts (of a folder of images: "image"), what makes features
+        of it: a name or file as for `features`, or what `silodp.encoder` makes.
       file: how a text table is written: delimiter, decimal, thousands, encoding.
       target_range: declared lowest and highest target (tables).
       classes: declared class list (tables, folders of images); of two classes the second is +1.
       exposure_range: declared lowest and highest exposure (tables; count).
       event_value: what stands for the event in the event column (tables; hazard).
       records: record counts of the smallest and of the largest silo (synthetic).
-      features: the number of features of a record (synthetic).
+      num_features: the number of features of a record (synthetic).
       noise: standard deviation of the noise on a regression target (synthetic).
     """
 
@@ -235,11 +244,12 @@ class DataOptions(DataRequest):
     missing: Mapping[str, Any] | None = None
     dates: Mapping[str, Any] | None = None
     words: Mapping[str, Mapping[str, float | str | None]] | None = None
+    encoders: Mapping[str, Any] | None = None
     file: Mapping[str, str] | None = None
     target_range: tuple[float, float] | None = None
     classes: Sequence | None = None
     exposure_range: tuple[float, float] | None = None
     event_value: str | float | None = None
     records: tuple[int, int] | None = None
-    features: int | None = None
+    num_features: int | None = None
     noise: float | None = None

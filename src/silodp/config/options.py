@@ -6,6 +6,7 @@ from pathlib import Path
 
 from silodp.base.errors import SilodpError
 from silodp.config.choices import (
+    AUTO_METHOD,
     Accountant,
     Engine,
     Entropy,
@@ -45,7 +46,7 @@ class RunRequest(DataRequest):
         basic=True,
     )
     method: str = option(
-        "ebmtl",
+        AUTO_METHOD,
         "How silos learn (silodp methods).",
         group="Method",
         basic=True,

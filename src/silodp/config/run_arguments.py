@@ -94,8 +94,11 @@ class _Arguments(TypedDict, total=False):
     seen (hazard)."""
     cut_points: str | Sequence[float] | None
     """Where time is cut into intervals, separated by commas (hazard; or in a schema)."""
+    features: str | Sequence[str] | None
+    """Public encoder of images, or column=encoder of a table: scattering, efficientnet-lite0,
+    minilm, a file FILE.onnx, none."""
     image_size: int | None
-    """Pixels to a side that images are scaled to (adni, folders of images)."""
+    """Pixels to a side that images are scaled to (adni, folders of images, --features)."""
     channels: str | None
     """Channels of images in a folder: colour (the default) or grey."""
     data: str

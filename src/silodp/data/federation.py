@@ -7,6 +7,7 @@ whole: finite numbers, one shape, labels that fit the task, no empty silo.
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -18,6 +19,7 @@ from silodp.config.choices import TaskName
 from silodp.data.tasks import PublicKnowledge, get_task
 
 if TYPE_CHECKING:
+    from silodp.data.encoders.encoder import EncoderInfo
     from silodp.data.preparation import Preparation
 
 BOUND_TOLERANCE = 1e-6
@@ -223,6 +225,22 @@ class Federation:
         source, wanted = source_and_options(frame, silo, target, options)
         return source.load(seed, wanted)
 
+    @classmethod
+    def from_images(cls, folder: Path | str, *, seed: int = 0, **options: Any) -> "Federation":
+        """The federation of a folder of images, laid out as silo/class/image.
+
+        Args:
+          folder: the folder.
+          seed: of the coins by which images are for training or testing.
+          **options: see `DataOptions`: what a run takes of such a folder (`features`, `image_size`,
+            ...), `classes`, and `encoders={"image": silodp.encoder(...)}`.
+        """
+        from silodp.data.images import folders  # which makes federations
+        from silodp.data.source import DataOptions
+
+        wanted = DataOptions(**options)
+        return folders.source(Path(folder), wanted).load(seed, wanted)
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one record's features."""
@@ -273,6 +291,14 @@ class Federation:
     def by_subject(self) -> bool:
         """Whether privacy protects a subject with all its records in a silo, not one record."""
         return self.silos[0].train.subject is not None
+
+    @property
+    def encoders(self) -> tuple["EncoderInfo", ...]:
+        """What made features of images and texts, in the order of the columns."""
+        preparation = self.silos[0].preparation
+        columns = () if preparation is None else preparation.encoder.columns
+        found = [column.encoder for column in columns if column.encoder is not None]
+        return tuple(dict.fromkeys(found))
 
     @property
     def unit_counts(self) -> np.ndarray:

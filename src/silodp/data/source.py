@@ -7,13 +7,21 @@ from typing import get_args
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import SmallSilos, Split
 from silodp.config.data_options import DataOptions
+from silodp.data.encoders.pixels import with_features
 from silodp.data.federation import Federation
 from silodp.data.files import DataFile
 from silodp.data.silo_choice import leave_out
 from silodp.data.split import check_density, check_seed, check_test_fraction
 
 # Every source may be given these; what else it takes, it names in `DataSource.takes`.
-COMMON_OPTIONS = frozenset({"preprocess", "density", "only_silos", "exclude_silos", "min_records"})
+COMMON_OPTIONS = frozenset(
+    {
+        *("preprocess", "density", "only_silos", "exclude_silos", "min_records"),
+        *("features", "encoders"),
+    }
+)
+# Besides these, where features are asked for.
+_OF_FEATURES = frozenset({"image_size", "no_cache"})
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class DataSource:
       defaults_for: the defaults where they depend on the options (such as the task).
       in_paper: what the paper's table says, where it has the data set.
       chooses_silos: `read` leaves out silos by itself, before their records are checked.
+      encodes: `read` makes the features that options ask for by itself.
       said: what a person should know of how a user's own table was read.
     """
 
@@ -83,6 +92,7 @@ class DataSource:
     by_hand: str = ""
     in_paper: InPaper | None = None
     chooses_silos: bool = False
+    encodes: bool = False
     said: tuple[str, ...] = ()
 
     def load(self, seed: int, options: DataOptions | None = None) -> Federation:
@@ -91,13 +101,20 @@ class DataSource:
         self.check_options(options)
         check_seed(seed)
         federation = self.read(int(seed), options)
-        return federation if self.chooses_silos else leave_out(federation, options)
+        if not self.chooses_silos:
+            federation = leave_out(federation, options)
+        if self.encodes:
+            return federation
+        return with_features(federation, options)
 
     def check_options(self, options: DataOptions) -> None:
         """Refuses options that this source does not use, and values that no source can use."""
+        known = self.takes | COMMON_OPTIONS
+        if options.features or options.encoders:
+            known |= _OF_FEATURES
         for field in fields(options):
             given = getattr(options, field.name) is not None
-            if given and field.name not in self.takes | COMMON_OPTIONS:
+            if given and field.name not in known:
                 raise SilodpError(
                     f"Data set {self.name!r} does not use the option {field.name!r}: leave it out."
                 )

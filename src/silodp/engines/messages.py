@@ -98,6 +98,10 @@ class MessagesOfOneSilo:
         """The parameters of the model that the silo uses."""
         return self._part.personal(state, broadcast)
 
+    def learned(self, state: Any, broadcast: Any) -> dict[str, Any]:
+        """What the silo can tell of its model, from what it released and what it was sent."""
+        return self.method.learned_at_silo(state, broadcast)
+
     def metric(self, params: Any) -> float:
         """The metric of a model on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):

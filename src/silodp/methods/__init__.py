@@ -36,7 +36,7 @@ METHODS: dict[str, MethodEntry] = {
     "fewround": MethodEntry(
         "personal linear models in one to five messages of a silo, with nothing to tune",
         "1 message a round, no training pass",
-        lambda rounds, messages: fewround(rounds),
+        lambda rounds, messages, model: fewround(rounds, model),
         fixed=("messages",),
         pulls=False,
         in_clusters=False,

@@ -58,6 +58,11 @@ def nothing_learned(server: Server) -> dict[str, Any]:
     return {}
 
 
+def nothing_learned_at_silo(own: Silo, broadcast: Broadcast) -> dict[str, Any]:
+    """Nothing: for methods that tell a silo nothing but its model."""
+    return {}
+
+
 class Method(NamedTuple):
     """One way for silos to learn together.
 
@@ -71,6 +76,8 @@ class Method(NamedTuple):
       personal: silo, broadcast -> the model that the silo uses.
       learned: server -> what it found out about the silos, from released messages alone, by name:
         arrays or pytrees of arrays. Asked for once, at the end of a run.
+      learned_at_silo: silo, broadcast -> the same as far as a silo can tell by itself, with an axis
+        of one silo where there is one of silos.
 
     Examples:
       Local training: nothing is sent, and every silo keeps a model of its own.
@@ -94,6 +101,7 @@ class Method(NamedTuple):
     merge: Callable[[Server, OfSilos, Float[Array, " silos"]], Server]
     personal: Callable[[Silo, Broadcast], Params]
     learned: Callable[[Server], dict[str, Any]] = nothing_learned
+    learned_at_silo: Callable[[Silo, Broadcast], dict[str, Any]] = nothing_learned_at_silo
 
 
 def one_pass_a_round(rounds: int) -> Schedule:

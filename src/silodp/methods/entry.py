@@ -81,6 +81,8 @@ class MethodEntry:
                     f"--method-options: method {values['method']!r} has no option {name!r}: {known}"
                 )
         fixed = {name: self._value(values, name) for name in self.fixed}
+        if self.in_messages:  # what they take of the budget hangs on what is predicted
+            fixed["model"] = values["model"]
         return fixed | dict(self.own) | own_options
 
     def _value(self, values: Mapping[str, Any], name: str) -> Any:

@@ -67,7 +67,7 @@ def _longest(federation: Federation, features: int) -> float:
     numbers = int(np.count_nonzero(encoder.is_number))
     if len(encoder.is_number) != features:  # images, or features that were given as they are
         return math.sqrt(features * bound**2 + 1.0)
-    # Of the levels of a column one is 1, and the others are 0.
+    # Of the levels of a column one is 1, the others are 0; an encoder's features have unit norm.
     of_levels = set(np.asarray(encoder.column_of_feature)[~np.asarray(encoder.is_number)].tolist())
     return math.sqrt(numbers * bound**2 + len(of_levels) + 1.0)
 

@@ -45,12 +45,12 @@ def _draw_budgets(advice: MessageAdvice, axes: Axes) -> None:
         budgets = [
             row["epsilon"] if math.isfinite(row["epsilon"]) else row["times"] for row in rows
         ]
-        ends = [[row[end] for row in rows] for end in ("low", "high")]
+        low, high = ([row[end] for row in rows] for end in ("low", "high"))
         colour, line, hatch = _STYLES[key]
         label = f"{number} message{'s' * (number != 1)}"
         face = {"alpha": 0.18, "linewidth": 0, "facecolor": colour}
-        axes.fill_between(budgets, *ends, hatch=hatch, edgecolor=colour, label=label, **face)
-        for end in ends:
+        axes.fill_between(budgets, low, high, hatch=hatch, edgecolor=colour, label=label, **face)
+        for end in (low, high):
             axes.plot(budgets, end, color=colour, linestyle=line, linewidth=1.6)
     axes.set_xscale("log")
     axes.set_xticks(budgets)

@@ -16,6 +16,7 @@ from silodp.results.learned import sentences
 from silodp.results.result import Result
 
 _MOST_FEATURES, _MOST_SILOS = 14, 12  # that are drawn
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _OWN = Look("this silo", PURPLE, "-", "o")
 _MEAN = Look("mean model", BLACK, "-", "D", hollow=True)
 _SILOS = Look("where 95 of 100 silos are", PURPLE, "-", "o")
@@ -198,12 +199,15 @@ def _mean_of(feature: Mapping[str, Any]) -> Interval:
 
 def _more_chart(findings: Mapping[str, Any]) -> Html | None:
     silos, unit = findings["silos"], findings["prediction_unit"]
-    if len(silos) > silo_charts.MOST_ROWS or not all(
-        silo["more"].keys() >= {"message", "budget"} for silo in silos
-    ):
+    if not all(silo["more"].keys() >= {"message", "budget"} for silo in silos):
         return None
+    drawn, which = silos, ""
+    if len(silos) > silo_charts.MOST_ROWS:  # from the surest to the least sure
+        by_error = sorted(silos, key=lambda silo: silo["prediction_error"])
+        drawn = [by_error[round(share * (len(silos) - 1))] for share in _SHARES]
+        which = f" (five of {len(silos):,} silos, from the surest to the least sure)"
     rows = []
-    for silo in silos:
+    for silo in drawn:
         more = silo["more"]
         dots = [(_NOW, silo["prediction_error"], "now")]
         dots += [
@@ -228,12 +232,13 @@ def _more_chart(findings: Mapping[str, Any]) -> Html | None:
                 ],
             )
         )
+    who = "all silos" if len(silos) > 1 else "this silo alone"
     note = (
-        "Expected, if all silos did the same: from the numbers that this run has found, if silos "
-        "differ by as much as it has seen. A message more is like the last one."
+        f"Expected, if {who} had it, from the numbers that this run has found and if silos differ "
+        "by as much as it has seen. A message more is like the last one."
     )
     return interval_chart(
-        "How sure predictions are, and what more would bring",
+        f"How sure predictions are, and what more would bring{which}",
         rows,
         f"± of predictions, 95 %{f' ({unit.strip()})' if unit else ''}",
         "How far predictions of each silo may be from those of its best model, now, with one more "
@@ -258,7 +263,7 @@ def _feature_table(findings: Mapping[str, Any]) -> Html:
             shown(one["feature"]),
             one["change"],
             Cell(_interval(one["mean"], INTERVAL * one["mean_error"]), one["mean"]),
-            Cell("", math.nan)
+            Cell("not public", math.nan)
             if per_own is None
             else Cell(amount(per_own * one["mean"]), per_own * one["mean"]),
         ]

@@ -61,7 +61,7 @@ def interval_chart(
         bottom = _TOP + _ROW * len(rows)
         x, y = Scale(low, high, left, width - 14), Scale(0, len(rows), bottom, _TOP)
         frame = Frame(width, bottom + 44, x, y)
-        ticks = [(tick, f"{tick:g}") for tick in x.ticks(7 if width == drawing.WIDE else 4)]
+        ticks = [(tick, f"{tick:g}") for tick in x.ticks(8 if width == drawing.WIDE else 5)]
         shape = [drawing.axes(frame, x_label, "", ticks, [])]
         shape.append(tag("line", x1=x(0.0), x2=x(0.0), y1=_TOP, y2=bottom, class_="rule"))
         drawn: list[list[Html]] = [[] for _ in looks]

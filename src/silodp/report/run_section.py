@@ -165,6 +165,8 @@ def _warnings(run: Run) -> Html | None:
         for reason in answer.unproven_reasons(result)
     ]
     notes += [f"{warning.rstrip('.')}." for warning in result.warnings]
+    if result.chosen:
+        notes.append(f"No method was named. Chosen was {result.chosen}.")
     if missing := answer.missing_baselines(run):
         notes.append(missing)
     if 0 < (without := answer.without_privacy(result)) < len(result.epsilons):

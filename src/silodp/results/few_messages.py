@@ -119,7 +119,7 @@ def said(
     found["summary"] = [
         *_about_fallback(run, silos),
         *_about_errors(silos, units),
-        *_about_features(features, len(silos)),
+        *_about_features(features),
         *_about_relations(own),
         *_about_more(silos, units),
     ]
@@ -166,7 +166,7 @@ def _silos(
 def _with_more(
     own: Mapping[str, np.ndarray], plans: Sequence[SiloPlan]
 ) -> list[dict[str, tuple[float, float]]]:
-    """What more would cost and bring each silo if all had it: epsilon, and a part of the error."""
+    """What more would cost and bring if all silos had it: epsilon, and a part of the error."""
     plan = plans[0]
     if not all(plan.private for plan in plans) or not isinstance(plan.schedule, MessageSchedule):
         return [{} for _ in plans]
@@ -175,7 +175,10 @@ def _with_more(
     noise = np.where(np.isfinite(own["cross_noise"]), own["cross_noise"], 1e30)
     whole = np.array([plan.noise_multiplier for plan in plans])
     residual, spread = float(own["residual"]) ** 2, float(own["spread"]) ** 2
-    weights = own["mean_model"] ** 2 + own["mean_errors"] ** 2
+    # A silo by itself knows what all have said of the mean, and nothing of the others.
+    weights = own["mean_errors"] ** 2
+    if len(plans) > 1:
+        weights = weights + own["mean_model"] ** 2
     truth = Truth(own["values"], float(weights[:-1].mean()) or 1.0, spread, residual)
     counts = np.maximum(own["public_counts"], 1.0)
     now = expected_errors(truth, counts, noise).own
@@ -215,20 +218,19 @@ def _features(own: Mapping[str, np.ndarray], units: Units) -> list[dict[str, Any
     rows = []
     for place, change in enumerate(units.changes):
         scale = units.effect * slope * change.size
-        row: dict[str, Any] = {
-            "feature": change.feature,
-            "change": change.words,
-            "per_own": change.per_own,
-            "mean": _digits(scale * own["mean_model"][place]),
-            "mean_error": _digits(abs(scale) * own["mean_errors"][place]),
-        }
-        if differs is not None:
-            row |= {
-                "spread": _digits(abs(scale) * own["differs"][place]),
-                "chance": _digits(own["chances"][place]),
-                "differs": bool(differs[place]),
+        known = differs is not None  # of one silo alone, nothing is
+        rows.append(
+            {
+                "feature": change.feature,
+                "change": change.words,
+                "per_own": change.per_own,
+                "mean": _digits(scale * own["mean_model"][place]),
+                "mean_error": _digits(abs(scale) * own["mean_errors"][place]),
+                "spread": _digits(abs(scale) * own["differs"][place]) if known else None,
+                "chance": _digits(own["chances"][place]) if known else None,
+                "differs": bool(differs[place]) if known else None,
             }
-        rows.append(row)
+        )
     return rows
 
 
@@ -245,9 +247,9 @@ def _fallback(own: Mapping[str, np.ndarray]) -> str | None:
     """What the run as a whole has fallen back to."""
     if float(own["kept_of_own"].mean()) >= OWN:
         return None
-    mean, errors = own["mean_model"][:-1], own["mean_errors"][:-1]
-    # On features of usual size, since nothing else is known of them here.
-    explained = float((mean**2 + errors**2).sum()) * float(own["values"].mean())
+    # No vector is longer than 1, whatever noise makes of second moments.
+    square = min(float(own["values"].mean()), 1.0 / len(own["values"]))
+    explained = float((own["mean_model"][:-1] ** 2).sum()) * square
     return CONSTANT if explained < EXPLAINED * float(own["residual"]) ** 2 else POOLED
 
 
@@ -309,8 +311,8 @@ def _plus_minus(error: float, units: Units) -> str:
     return f"± {amount(INTERVAL * error)}{units.prediction}"
 
 
-def _about_features(features: Sequence[Mapping[str, Any]], silos: int) -> list[str]:
-    if silos < 2 or "differs" not in (features[0] if features else {}):
+def _about_features(features: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not features or features[0]["differs"] is None:
         return []
     beyond = sorted((one for one in features if one["differs"]), key=lambda one: -one["spread"])
     if not beyond:

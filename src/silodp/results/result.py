@@ -64,6 +64,7 @@ class Result:
         noise comes from a seed, so that it protects nobody and nothing of it is proven.
       assumptions: the assumptions of the privacy statement, in words.
       warnings: sentences on what is allowed but unwise.
+      chosen: which method was chosen by the data, and why, if none was named.
       left_out: silos that options left out, by name.
       person: {"silos", "epsilon", "delta"}: the guarantee for somebody with data in that many
         silos, if it was requested.
@@ -76,6 +77,8 @@ class Result:
         of format 1.
       problem: {"task", "target", "unit", "classes", "columns"}: what was learned from what, where
         known; `unit` is how much of the target's own unit a metric's 1 is.
+      encoders: [{"name", "takes", "sha256", "licence", "trained_on", "width", "size"}]: what made
+        features of images or texts; taken to be public.
       seconds: how long each part took, by name.
       versions: versions of the software.
       tuning: if hyperparameters were tuned: the grid, each silo's choice, and the cost.
@@ -103,6 +106,7 @@ class Result:
     seconds: dict[str, float]
     versions: dict[str, str] = field(default_factory=lambda: versions())
     warnings: list[str] = field(default_factory=list)
+    chosen: str | None = None
     left_out: list[str] = field(default_factory=list)
     person: dict[str, float] | None = None
     tuning: dict[str, Any] | None = None
@@ -111,6 +115,7 @@ class Result:
     cards: list[dict[str, Any]] | None = None
     metrics: list[dict[str, Any]] = field(default_factory=list)
     problem: dict[str, Any] | None = None
+    encoders: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def mean(self) -> float:

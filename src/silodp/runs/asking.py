@@ -24,6 +24,7 @@ from silodp.base.progress import Reporter
 from silodp.base.values import plain
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, RunRequest
+from silodp.data.tables.encoded import image_paths_in
 from silodp.data.tables.files import read_table, values_of
 from silodp.data.tables.schema import level_text
 from silodp.data.tasks import get_task
@@ -139,7 +140,9 @@ def question(
         names = column_of_silos(loaded, silo_column)
         if not isinstance(table, pd.DataFrame):
             texts = loaded.text_columns | {one for one in (subjects, names) if one is not None}
-            table = read_table(Path(table), texts, fewest=1)
+            path = Path(table)
+            table = read_table(path, texts, fewest=1)
+            table = image_paths_in(table, loaded.image_columns, path.parent)
         table = _own_rows(table, name, names, must=silo_column is not None)
         scores = _scores(loaded, chosen, asked, table, subjects)
     delta = allowance.delta if policy is None else policy.delta

@@ -30,6 +30,7 @@ def fit(
     missing: Mapping[str, Any] | None = None,
     target_range: tuple[float, float] | None = None,
     classes: Sequence | None = None,
+    encoders: Mapping[str, Any] | None = None,
     custom_model: Model | None = None,
     baselines: bool = False,
     out: Path | str | None = None,
@@ -41,7 +42,7 @@ def fit(
     """Trains a model for each silo of a DataFrame, and keeps the models in the result.
 
     What a run does with a file is done with the frame: the same checks, splits and statements. The
-    keywords from `bounds` to `classes` are public knowledge, as in a schema.
+    keywords from `bounds` to `encoders` are public knowledge, as in a schema.
 
     Args:
       frame: a DataFrame of pandas, or with a method `to_pandas` (Polars, Arrow).
@@ -53,6 +54,8 @@ def fit(
       missing: by column, what a missing value counts as.
       target_range: the lowest and the highest target that there may be.
       classes: the classes that there may be; of two, the second is +1.
+      encoders: by column of texts or paths of images, the public encoder that makes features of
+        it: a name (as for `features`), a file of ONNX, or what `silodp.encoder` makes.
       custom_model: as for `run`.
       baselines: as for `run`.
       out: as for `run`.
@@ -80,6 +83,7 @@ def fit(
         "missing": missing,
         "target_range": target_range,
         "classes": classes,
+        "encoders": encoders,
     }
     of_data = {name: value for name, value in options.items() if name in DATA_OPTIONS}
     source, _ = source_and_options(frame, silo, target, of_data | declared)

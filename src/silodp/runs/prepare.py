@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from silodp.base.errors import SilodpError
-from silodp.base.progress import Reporter
+from silodp.base.progress import Reporter, heard_by
 from silodp.base.text import few_of
-from silodp.config.choices import Accountant
+from silodp.config.choices import AUTO_METHOD, Accountant
 from silodp.config.data_options import DataOptions
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
@@ -33,6 +33,13 @@ from silodp.privacy.tuning import Tuning
 from silodp.runs.method_choice import check_choice, own_values_of, schedule_of
 from silodp.runs.prepared_view import prepared_as_html, prepared_by_silo, prepared_in_a_line
 from silodp.runs.resolve import ResolvedOptions, RunSpec, resolve, spec_of
+from silodp.runs.usual_method import (
+    CHOSEN_FEW,
+    MOMENTS_HIDDEN,
+    MOST_HIDDEN,
+    hidden_moments,
+    unlike_messages,
+)
 
 Data = Federation | DataSource | Callable[[int], Federation]
 
@@ -44,6 +51,7 @@ class Prepared(NamedTuple):
       specs: the spec of each setting.
       federations: the data of each seed.
       warnings: sentences on what is allowed but unwise.
+      chosen: which method was chosen by the data, and why, if none was named.
 
     Examples:
       >>> prepared = silodp.plan(data="synthetic", silos=2, method="fedavg", epsilon=3, rounds=2)
@@ -54,6 +62,7 @@ class Prepared(NamedTuple):
     specs: list[RunSpec]
     federations: list[Federation]
     warnings: list[str]
+    chosen: str | None = None
 
     @property
     def metric(self) -> Metric:
@@ -114,7 +123,8 @@ def prepare(
     reporter: Reporter,
 ) -> Prepared:
     """Loads the data, fills in defaults, and calibrates each silo's noise to its policy."""
-    get_method(requests[0].method)  # refused before anything is loaded
+    if requests[0].method != AUTO_METHOD:
+        get_method(requests[0].method)  # refused before anything is loaded
     return prepare_loaded(requests, load(requests[0], data, reporter), custom_model, reporter)
 
 
@@ -138,6 +148,15 @@ def prepare_loaded(
       policies: the silos' policies; by default they are found by the options.
       of_federation: the names of all silos, where the data are those of some of them.
     """
+    if requests[0].method == AUTO_METHOD:
+
+        def with_method(name: str) -> Prepared:
+            named = [replace(request, method=name) for request in requests]
+            return prepare_loaded(
+                named, loaded, custom_model, reporter, tuning, policies, of_federation
+            )
+
+        return _by_data(requests[0], loaded, custom_model, with_method)
     method = get_method(requests[0].method)
     federations, defaults, _ = loaded
     check_equal_shapes(federations)
@@ -205,6 +224,23 @@ def prepare_loaded(
     return Prepared(specs, federations, warnings)
 
 
+def _by_data(
+    request: RunRequest,
+    loaded: Loaded,
+    custom_model: Model | None,
+    with_method: Callable[[str], Prepared],
+) -> Prepared:
+    """Prepared with the method that suits the data, by what is public of them."""
+    why_not = unlike_messages(request, loaded.federations[0], loaded.defaults.model, custom_model)
+    if why_not is None:
+        prepared = with_method("fewround")
+        hidden = max(hidden_moments(spec.plans, loaded.federations[0]) for spec in prepared.specs)
+        if hidden <= MOST_HIDDEN:
+            return prepared._replace(chosen=CHOSEN_FEW)
+        why_not = MOMENTS_HIDDEN
+    return with_method("ebmtl")._replace(chosen=f"ebmtl, because {why_not}")
+
+
 def _decided(model: Model, cost_ratio: float | None) -> Model:
     """The model with the threshold that costs least by this ratio.
 
@@ -236,12 +272,20 @@ def load(
     if data is None or isinstance(data, DataSource):
         wanted = data_options(request)
         with reported(problems) as own:
-            source = data or datasets.resolve(request.data, wanted, own)
-            return Loaded(
-                [source.load(seed, wanted) for seed in seeds], source.defaults, source.said
-            )
+            with heard_by(reporter):
+                source = data or datasets.resolve(request.data, wanted, own)
+                federations = [source.load(seed, wanted) for seed in seeds]
+            return Loaded(federations, _fitting(source.defaults, federations[0]), source.said)
     federations = [data if isinstance(data, Federation) else data(seed) for seed in seeds]
     return Loaded(federations, datasets.defaults_of(federations[0].task))
+
+
+def _fitting(defaults: Defaults, federation: Federation) -> Defaults:
+    """The defaults, for features in the place of images too."""
+    if not federation.encoders:
+        return defaults
+    task = get_task(federation.task)
+    return replace(defaults, model=task.model, lr=task.lr)
 
 
 def check_all(request: RunRequest, reporter: Reporter, problems: Problems) -> Loaded:

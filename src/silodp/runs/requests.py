@@ -2,11 +2,13 @@
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from silodp.base.errors import SilodpError, meant
+from silodp.config.choices import AUTO_METHOD
 from silodp.config.declared import flag
 from silodp.config.options import DATA_OPTIONS, OPTIONS, RunRequest, tagged
 from silodp.methods import METHOD_OPTIONS, METHODS, MethodEntry, get_method
@@ -17,10 +19,15 @@ from silodp.runs.method_choice import schedule_of
 _ROUNDS = 100
 
 
+# What stands for "auto": the first one where data do not decide.
+_USUAL = ("ebmtl", "fewround")
+
+
 def requests_of(
     options: Mapping[str, Any],
     *,
     uses: Collection[str] = (),
+    by_data: bool = False,
     own_data: bool = False,
     own_model: bool = False,
 ) -> list[RunRequest]:
@@ -29,6 +36,8 @@ def requests_of(
     Args:
       options: values by name.
       uses: options that the caller makes use of, whatever a run would do with them.
+      by_data: whether a method that is not named is chosen by the data, later; else it is ebmtl, or
+        the one that takes the other options.
       own_data: whether records were given from Python.
       own_model: whether a model was.
     """
@@ -60,10 +69,26 @@ def requests_of(
             raise SilodpError(
                 "--model names a model, but another was given from Python: leave it out."
             )
+    requests = [_with_method(request, checked, by_data) for request in requests]
     for request in requests:
         for reason in without_effect(vars(request), checked).values():
             raise SilodpError(reason)
     return requests
+
+
+def _with_method(request: RunRequest, given: Collection[str], by_data: bool) -> RunRequest:
+    """The request with a method's name; it stays open if the data may decide."""
+    if request.method != AUTO_METHOD:
+        return request
+    fitting = _fitting(vars(request), given)
+    if by_data and len(fitting) == len(_USUAL):
+        return request
+    return replace(request, method=[*fitting, *_USUAL][0])
+
+
+def _fitting(values: Mapping[str, Any], names: Collection[str]) -> list[str]:
+    """Which of the usual methods takes all of the named options."""
+    return [one for one in _USUAL if not without_effect({**values, "method": one}, names)]
 
 
 def without_effect(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
@@ -74,6 +99,9 @@ def without_effect(values: Mapping[str, Any], names: Iterable[str]) -> dict[str,
       names: the options to check.
     """
     values = {name: option.default for name, option in OPTIONS.items()} | dict(values)
+    names = list(names)
+    if values["method"] == AUTO_METHOD:
+        values["method"] = [*_fitting(values, names), *_USUAL][0]
     method = get_method(values["method"])
     reasons = {name: _reason(name, values, method) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}

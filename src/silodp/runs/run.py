@@ -165,7 +165,7 @@ def _requests(
     check_custom(custom_model)
     # What is bound to a table of the caller's takes the options that say how it is loaded.
     own_data = federation is not None and not isinstance(federation, DataSource)
-    return requests_of(options, own_data=own_data, own_model=custom_model is not None)
+    return requests_of(options, by_data=True, own_data=own_data, own_model=custom_model is not None)
 
 
 def _trained(

@@ -29,6 +29,10 @@ TEST_IS_NOT_COVERED = (
     "epsilon is about models, not about metrics: these are computed on test records without noise, "
     "and what they are without skill on training labels"
 )
+ENCODER_IS_PUBLIC = (
+    "the encoder {encoder} is public: it was made without these records, and each record went "
+    "through it alone"
+)
 ONE_RUN_EACH = "epsilon is that of one run; whoever releases the runs of several seeds spends more"
 NOISE_FROM_A_SEED = "whoever knows the seed knows the noise: an experiment, not a release"
 
@@ -83,6 +87,7 @@ def result_of(
         privacy=[plan.statement() for plan in spec.plans],
         assumptions=_assumptions(request, federation, spec.policies),
         warnings=prepared.warnings,
+        chosen=prepared.chosen,
         left_out=list(federation.left_out),
         person=person_guarantee(spec.plans, request.max_silos_per_subject),
         history=[
@@ -95,6 +100,7 @@ def result_of(
         cards=None if models is None else draft_cards(prepared, federation, noisy_metric),
         metrics=list(measured),
         problem=_problem(federation),
+        encoders=[encoder.to_plain() for encoder in federation.encoders],
     )
 
 
@@ -227,6 +233,7 @@ def _assumptions(
         assumed.append(COUNTS_ARE_PUBLIC)
     if not request.metric_share:
         assumed.append(TEST_IS_NOT_COVERED)
+    assumed += [ENCODER_IS_PUBLIC.format(encoder=own.words) for own in federation.encoders]
     if federation.declared:
         assumed.append(f"public, because declared: {', '.join(federation.declared)}")
     if request.prevalence is not None:

@@ -139,6 +139,11 @@ class AgreedSchema:
 
 def agreed_schema(where: str, table: Mapping[str, Any]) -> AgreedSchema:
     """The schema that a table of TOML or JSON states; `where` names it in errors."""
+    if "features" in table:
+        raise SilodpError(
+            f"{where}: features of images or texts are not made at sites yet: leave them out, and "
+            "have each site's table hold them as numbers, with bounds from -1 to 1."
+        )
     check_keys(where, table, KEYS)
     target = _column(where, "target", table.get("target"))
     task = _task(where, table.get("task"))

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.base.progress_file import FORMAT as PROGRESS_FORMAT
@@ -35,9 +36,12 @@ from silodp.sites.arrays import OTHER_VERSION, largest_noise, norm_of, tree_of
 from silodp.sites.membership.coordinator import proposal_of_job
 from silodp.sites.proposal import is_job_of
 from silodp.sites.protocol import Kind, Reply, Request
+from silodp.sites.shown_ledger import is_token
 from silodp.sites.state_file import load_state, save_state
 
 STATE = "state"
+SHOWN_FILE, SHOWN_FORMAT = "shown.json", 1
+_SHOWN_REMEDY = "put back an intact copy; it shows when a site's ledger begins anew"
 STATE_FILE, LEARNED_FILE = "state.npz", "learned.json"
 # A site is left out after this number of dropped messages in a row.
 _MOST_DROPPED = 3
@@ -112,6 +116,8 @@ class Coordinator:
         self._silent: list[str] = []  # sites that did not answer, and may when they are back
         self._dropped = dict.fromkeys(self.proposal.sites, 0)
         self._last_message: dict[str, tuple[int, str]] = {}
+        self._shown_file = folder / SHOWN_FILE
+        self._shown: dict[str, str] = _read_shown(self._shown_file)
         self._sent_at = time.perf_counter()
 
     @property
@@ -153,7 +159,8 @@ class Coordinator:
         return self._request("finish", broadcast)
 
     def _request(self, kind: Kind, arrays: list[np.ndarray]) -> Request:
-        return Request(kind, self._name, self.proposal.text, self._about["round"], arrays)
+        number, text = self._about["round"], self.proposal.text
+        return Request(kind, self._name, text, number, arrays, shown=dict(self._shown))
 
     def receive(self, replies: Mapping[str, Reply]) -> None:
         """Takes the replies to a request; drops what does not fit, and logs it."""
@@ -169,8 +176,19 @@ class Coordinator:
                 self._leave_out(site, f"refused: {_one_line(reply.reason)}")
             else:
                 good[site] = reply
+        self._keep_shown(good)
         {"join": self._joined, "train": self._trained, "finish": self._finished}[self._phase](good)
         self._report()
+
+    def _keep_shown(self, replies: Mapping[str, Reply]) -> None:
+        """Keeps what sites show of their ledgers, in whichever job, to show it to them again."""
+        found = {site: reply.about.get("ledger") for site, reply in replies.items()}
+        new = {site: str(token) for site, token in found.items() if is_token(token)}
+        if any(self._shown.get(site) != token for site, token in new.items()):
+            # Other jobs write it, too: theirs is as good.
+            self._shown = _read_shown(self._shown_file) | new
+            content = {"format": SHOWN_FORMAT, "sites": self._shown}
+            write_file(self._shown_file, json.dumps(content), sync="folder")
 
     def _joined(self, replies: Mapping[str, Reply]) -> None:
         by_records = self.proposal.training["weights"] == "records"
@@ -347,6 +365,16 @@ class Coordinator:
         learned = jax.tree.map(lambda a: np.asarray(a).tolist(), self._method.learned(server))
         if learned:
             write_file(self._folder / LEARNED_FILE, json.dumps(plain(learned)))
+
+
+def _read_shown(path: Path) -> dict[str, str]:
+    """What each site last showed of its ledger, by the file in the coordinator's folder."""
+    if not path.exists():
+        return {}
+    found = read_json(path, remedy=_SHOWN_REMEDY)
+    if not isinstance(found, dict) or found.get("format") != SHOWN_FORMAT:
+        raise SilodpError(f"{path} is damaged, or of another version of silodp: {_SHOWN_REMEDY}.")
+    return {site: token for site, token in found["sites"].items() if is_token(token)}
 
 
 def _has_numbers(server: Any) -> bool:

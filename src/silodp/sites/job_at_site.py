@@ -9,6 +9,7 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ from silodp.sites.last_error import from_the_machine
 from silodp.sites.proposal import Proposal
 from silodp.sites.protocol import Reply
 from silodp.sites.refusals import (
+    CANNOT,
     CHANGED,
     CLOSED,
     LEDGER,
@@ -60,10 +62,12 @@ from silodp.sites.refusals import (
     Refusal,
     StaleRefusal,
 )
+from silodp.sites.shown_ledger import ShownLedger
 from silodp.sites.site_files import SiteConfig
 from silodp.sites.site_plan import ledgers_at_site, plan_of
 from silodp.sites.sources import check_claimed
 from silodp.sites.state_file import load_state, save_state
+from silodp.sites.trail import Trail
 
 STATE, RESULTS = "state", "results"  # folders of the site's folder
 _log = logging.getLogger("silodp.site")
@@ -78,7 +82,13 @@ class JobAtSite:
     """One job at this site, from where it stands."""
 
     def __init__(
-        self, folder: Path, config: SiteConfig, proposal: Proposal, name: str, next_round: int
+        self,
+        folder: Path,
+        config: SiteConfig,
+        proposal: Proposal,
+        name: str,
+        next_round: int,
+        shown: ShownLedger,
     ):
         """Refuses, before anything is reserved, a job that the site cannot take part in from there.
 
@@ -88,10 +98,12 @@ class JobAtSite:
           proposal: what it consented to.
           name: the job's.
           next_round: where the job stands, from 0.
+          shown: the site's ledger as the coordinator sees it.
         """
         self.name, self.proposal = name, proposal
         self._config = config
         self._folder, self._results = folder / STATE / name, folder / RESULTS / name
+        self._shown = shown
         self._locks = [only_one(self._folder / "lock")]
         try:
             self._open(next_round)
@@ -191,7 +203,9 @@ class JobAtSite:
     def _entered(self, known: Run | None, begun: bool) -> RunSession:
         """The session of the job, new (reserved now) or resumed; refuses what does not fit."""
         about = self._about
-        marked = self._ledgers and self._ledgers.marked(charge=about.get("charge"))
+        marked = self._ledgers and self._ledgers.marked(
+            charge=about.get("charge"), trail=Trail(self._folder.parents[1]).mark()
+        )
         session = RunSession(marked, [self._config.site], self._job.rounds, self.name)
         secret = bytes.fromhex(about["secret"])
         if not begun:
@@ -264,6 +278,9 @@ class JobAtSite:
         except RunClosedError as error:
             _log.warning("%s", error)
             raise Refusal(CLOSED) from None
+        except SilodpError as error:  # the ledger cannot be written, or not be read
+            _log.error("%s", error)
+            raise Refusal(CANNOT, str(error)) from None
 
     def _trainer(self) -> OneSilo | MessagesOfOneSilo:
         """The site's part of the training, built once; statistics, if agreed on, are paid first."""
@@ -292,7 +309,12 @@ class JobAtSite:
         policy, training = self._config.policy, self.proposal.training
         if training["weights"] == "records" and policy.count_is_public:
             about["records"] = self._prepared.plans[0][0].public_count
-        return Reply("ok", about=about)
+        return Reply("ok", about=about | self._ledger(("reserve",)))
+
+    def _ledger(self, kinds: Collection[str] = ("reserve", "charge")) -> dict[str, Any]:
+        """What the coordinator is to show again, so that this ledger never begins anew unseen."""
+        token = self._shown.token(self.name, kinds)
+        return {} if token is None else {"ledger": token}
 
     def train(self, number: int, arrays: list[np.ndarray]) -> Reply:
         """Answers a round as before, if it was answered; else trains, and keeps before it sends."""
@@ -308,7 +330,7 @@ class JobAtSite:
         self._answered.note(number)
         if self._about["failed"]:
             raise Refusal(NOT_FINITE)
-        return Reply("ok", about={"round": number}, arrays=self._message)
+        return Reply("ok", about={"round": number} | self._ledger(), arrays=self._message)
 
     def _train(self, number: int, broadcast: Any) -> None:
         silo = self._trainer()
@@ -337,16 +359,21 @@ class JobAtSite:
             except RunClosedError as error:
                 _log.warning("%s", error)
                 raise Refusal(CLOSED) from None
-            params = self._trainer().personal(self._state, self._broadcast(arrays))
-            about = {**self._about, "released": self._keep(params), "finished": True}
+            silo, broadcast = self._trainer(), self._broadcast(arrays)
+            params, learned = silo.personal(self._state, broadcast), {}
+            if isinstance(silo, MessagesOfOneSilo):
+                learned = silo.learned(self._state, broadcast)
+            about = {**self._about, "released": self._keep(params, learned), "finished": True}
             self._save(about, flatten(self._state), self._message)
             with contextlib.suppress(RunClosedError):  # meanwhile, by whoever: it is over
                 self._session.close(FINISHED)
             self._report()
         released = self._about["released"]
-        return Reply("ok", about={} if released is None else {"metric": released})
+        if released is None:
+            return Reply("ok")
+        return Reply("ok", about={"metric": released} | self._ledger())
 
-    def _keep(self, params: Any) -> float | None:
+    def _keep(self, params: Any, learned: dict[str, Any]) -> float | None:
         """Writes the result; returns the metric if it was paid for, with its noise."""
         prepared, answered = self._prepared, self._about["answered"]
         exact = self._trainer().metric(params)
@@ -376,6 +403,7 @@ class JobAtSite:
         )
         result = result_of(
             *(prepared, [self._federation], 0, [answered], own[None], seconds, models),
+            learned=jax.tree.map(lambda a: np.asarray(a)[None], learned),
             measured=measured,
         )
         known = self._known()

@@ -27,22 +27,25 @@ def packed_request(request: Request) -> dict[str, Any]:
         "proposal": request.proposal,
         "round": request.round,
         "version": request.version,
+        "shown": request.shown,
     }
     return _packed("request", words, request.arrays)
 
 
 def unpacked_request(packed: Any) -> Request:
     """Reads a request that arrived; refuses what is not one."""
-    keys = ("kind", "job", "proposal", "round", "version")
+    keys = ("kind", "job", "proposal", "round", "version", "shown")
     words, arrays = _unpacked("request", packed, set(keys))
-    kind, job, proposal, number, version = (words[key] for key in keys)
+    kind, job, proposal, number, version, shown = (words[key] for key in keys)
     if kind not in ("join", "train", "finish"):
         raise _unreadable("request", "its kind is none of join, train and finish")
     if not all(isinstance(text, str) for text in (job, proposal, version)):
         raise _unreadable("request", "its job, proposal or version is not text")
     if type(number) is not int or number < 0:
         raise _unreadable("request", "its round is not a whole number from 0")
-    return Request(kind, job, proposal, number, arrays, version)
+    if not isinstance(shown, dict) or not all(isinstance(own, str) for own in shown.values()):
+        raise _unreadable("request", "what it says of ledgers is no table of texts")
+    return Request(kind, job, proposal, number, arrays, version, shown)
 
 
 def packed_reply(reply: Reply) -> dict[str, Any]:

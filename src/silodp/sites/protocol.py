@@ -27,6 +27,7 @@ class Request:
         refuse to join one that has no round left.
       arrays: the leaves of the method's broadcast, the same for every site.
       version: the version of silodp at the coordinator; a site with another one refuses.
+      shown: what the coordinator last saw of each site's ledger (see `shown_ledger`).
     """
 
     kind: Kind
@@ -35,6 +36,7 @@ class Request:
     round: int = 0
     arrays: list[np.ndarray] = field(default_factory=list)
     version: str = field(default_factory=own_version)
+    shown: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

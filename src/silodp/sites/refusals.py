@@ -5,6 +5,7 @@ from silodp.base.errors import SilodpError
 CANNOT = "the site cannot answer; its own log says more"
 SPENT = "budget spent"
 CLOSED = "the job is closed in the site's ledger: submit it again, as another run"
+OTHER_LEDGER = "the site's ledger is not the one that it answered with before"
 LEDGER = "the site's ledger does not allow this"
 WAITING = (
     "another run of this proposal has joined and has no round yet: let it begin, or submit this "

@@ -37,6 +37,7 @@ from silodp.results.result import RESULT_FILE, read_result
 from silodp.sites.connection import Connection, connection_at
 from silodp.sites.consents import consent
 from silodp.sites.job_at_site import RESULTS, STATE
+from silodp.sites.last_error import last_error
 from silodp.sites.membership.site import (
     PROPOSAL_FILE,
     certificate_at,
@@ -178,18 +179,20 @@ def site_status(folder: Path) -> dict[str, Any]:
     """Whether the site runs, where its jobs stand, what is spent: for the site alone."""
     config = read_site(folder)
     running = connected = False
-    about: dict[str, Any] = {}
+    error = last_error(folder)
+    problems = [] if error is None else [f"refused: {error.words}"]
+    about: dict[str, Any] = {"level": len(problems), "problems": problems}
     if (folder / KIT).exists():  # else no process of it runs: it may be without FLARE
         from silodp.sites.flare.processes import SITE_PID, is_running, site_is_up
         from silodp.sites.health import WORDS, level_of, site_problems, valid_until
 
         running, connected = is_running(folder / SITE_PID), site_is_up(folder)
-        problems = site_problems(folder, running)
+        seen = site_problems(folder, running)
         found = connection_at(folder) if running else Connection()
         about = {
-            "state": WORDS[level_of(problems)],
-            "problems": [one.words for one in problems],
-            "level": level_of(problems),
+            "state": WORDS[level_of(seen)],
+            "problems": [one.words for one in seen],
+            "level": level_of(seen),
             "heard": found.heard,
             "clock": found.clock,
             "version": found.version,

@@ -32,12 +32,12 @@ _KEYS = ("title", "what", "part", "metric", "waits_for", "published", "lr", "run
 # Where the best settings are looked for: 50 full batches, or rounds and batches as usual.
 GRIDS: tuple[Mapping[str, Any], ...] = (
     {
-        "lr": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+        "lr": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
         "rounds": 50,
         "batch_size": 1_000_000,
         "small_silos": "full-batch",
     },
-    {"lr": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
+    {"lr": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
 )
 
 

@@ -19,6 +19,8 @@ FOLDER = "cells"
 CONSTANT = "constant"
 BEST = "best of "
 """Before the name of a method whose settings are chosen by the test records."""
+SIMPLE = (CONSTANT, f"{BEST}local", f"{BEST}fedavg")
+"""The rows of the simple choices, with which every other row is compared."""
 
 
 @dataclass(frozen=True)

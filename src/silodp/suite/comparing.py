@@ -28,7 +28,7 @@ from silodp.base.errors import SilodpError
 from silodp.base.files import SHARED, write_file
 from silodp.base.values import plain
 from silodp.models.metrics import get_metric
-from silodp.suite.cells import BEST, CONSTANT, Cell, Setting
+from silodp.suite.cells import BEST, SIMPLE, Cell, Setting
 
 CLEAR = 3.0
 FEWEST_SEEDS = 2
@@ -37,6 +37,9 @@ HARM = 0.01
 TABLE = "suite.csv"
 NOT_RUN = "not run"
 """The row of a federation without any; `refused` says why."""
+
+
+_LOCAL = f"{BEST}local"
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,10 @@ def lines_of(cells: Iterable[Cell]) -> list[Line]:
 def _lines_of_federation(cells: Mapping[str, Cell]) -> list[Line]:
     best = {row: best_setting(cell) for row, cell in cells.items()}
     simple = {
-        row: setting
-        for row, setting in best.items()
-        if setting is not None and (row == CONSTANT or row.startswith(BEST))
+        row: setting for row, setting in best.items() if setting is not None and row in SIMPLE
     }
-    whole = {CONSTANT, f"{BEST}local", f"{BEST}fedavg"} <= set(simple)
     metric = get_metric(next(iter(cells.values())).metric)
-    first = min(simple, key=lambda row: _loss(metric, simple[row])) if whole else ""
+    first = min(simple, key=lambda row: _loss(metric, simple[row]), default="")
     lines = []
     for row, cell in cells.items():
         setting, about = best[row], {"federation": cell.federation, "epsilon": cell.epsilon}
@@ -116,8 +116,8 @@ def _lines_of_federation(cells: Mapping[str, Cell]) -> list[Line]:
             continue
         values = _numbers(setting.values)
         compared = {}
-        if first and row not in simple:
-            compared = _compared(cell, setting, simple[first], simple[f"{BEST}local"])
+        if len(simple) == len(SIMPLE) and row not in SIMPLE:
+            compared = _compared(cell, setting, simple[first], simple[_LOCAL])
             compared["against"] = first
         lines.append(
             Line(

@@ -7,7 +7,7 @@ from importlib.resources import files
 from silodp.data.registry import SOURCES
 from silodp.models.metrics import get_metric
 from silodp.suite.cases import Case
-from silodp.suite.cells import BEST, CONSTANT
+from silodp.suite.cells import BEST, CONSTANT, SIMPLE
 from silodp.suite.comparing import CLEAR, HARM, NOT_RUN, Line
 
 PICTURE = "suite.png"
@@ -44,8 +44,9 @@ def page_of(lines: Sequence[Line], cases: Sequence[Case]) -> str:
 def _rows(lines: Sequence[Line]) -> list[str]:
     """The rows of the suite as columns of the page: simple choices first."""
     found = dict.fromkeys(line.row for line in lines)
-    simple = [CONSTANT, *sorted((row for row in found if row.startswith(BEST)), reverse=True)]
-    return [row for row in simple if row in found] + [row for row in found if row not in simple]
+    # Methods by name, those at their best settings last.
+    others = sorted(set(found).difference(SIMPLE), key=lambda row: (row.startswith(BEST), row))
+    return [row for row in SIMPLE if row in found] + others
 
 
 def _summary(lines: Sequence[Line], rows: Sequence[str]) -> str:

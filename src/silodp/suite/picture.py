@@ -6,6 +6,7 @@ from pathlib import Path
 
 from silodp.pictures.pictures import COLOURS, new_grid, save
 from silodp.suite.cases import Case
+from silodp.suite.cells import BEST
 from silodp.suite.comparing import Line
 
 MARKERS = "osD^vPX*"
@@ -18,7 +19,7 @@ def draw(lines: Sequence[Line], cases: Sequence[Case], path: Path) -> Path | Non
     if not compared:
         return None
     epsilons = sorted({line.epsilon for line in compared})
-    rows = list(dict.fromkeys(line.row for line in compared))
+    rows = sorted({line.row for line in compared if not line.row.startswith(BEST)})
     there = {line.federation for line in compared}
     shown = [case for case in cases if case.name in there]
     figure, grid = new_grid(3.2 * len(epsilons) + 2.5, 0.32 * len(shown) + 1.8, 1, len(epsilons))

@@ -26,16 +26,21 @@ def write_report(
       cases: the federations that it is about.
       missing: why a federation was not run, by name.
     """
-    wanted = {case.name for case in cases}
+    wanted, table = {case.name for case in cases}, page.parent / RESULTS / TABLE
     lines = lines_of(cell for cell in cells_in(out) if cell.federation in wanted)
+    before = read_lines(table) if table.exists() else []
+    if not lines:
+        # The page of a table whose cells are elsewhere, as after its words have changed.
+        lines = [line for line in before if line.row != NOT_RUN]
     there = {line.federation for line in lines}
+    reasons = {line.federation: line.refused for line in before if line.row == NOT_RUN}
+    reasons |= {case.name: case.waits_for for case in cases if case.waits_for} | dict(missing)
     lines += [
-        Line(case.name, math.nan, NOT_RUN, case.metric, refused=missing.get(case.name, NOT_YET))
+        Line(case.name, math.nan, NOT_RUN, case.metric, refused=reasons.get(case.name, NOT_YET))
         for case in cases
         if case.name not in there
     ]
-    table = write_lines(page.parent / RESULTS / TABLE, lines)
-    lines = read_lines(table)  # the page rests on what is in the file
+    lines = read_lines(write_lines(table, lines))  # the page rests on what is in the file
     draw(lines, cases, page.parent / RESULTS / PICTURE)
     write_file(page, page_of(lines, cases), mode=SHARED)
     return lines

@@ -1,5 +1,6 @@
 """Runs what the suite lacks: a row of a federation at a time, in this process or in several."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -11,15 +12,13 @@ from silodp.base.files import check_writable
 from silodp.base.progress import Reporter
 from silodp.methods import get_method
 from silodp.suite.cases import Case, load
-from silodp.suite.cells import BEST, CONSTANT, is_finished, write_cell
+from silodp.suite.cells import BEST, SIMPLE, is_finished, place_of, write_cell
 from silodp.suite.training import method_of, request_of, train_row
 
 EPSILONS = (0.5, 1.0, 4.0, 10.0, float("inf"))
 SEEDS = 5
 # What a pull request can wait for.
 PART_EPSILONS, PART_SEEDS, PART_METHODS = (1.0,), 2, ("ebmtl", "fewround")
-# What every federation is compared with: these at their best settings, and no skill.
-SIMPLE = ("local", "fedavg")
 DEFAULT_METHODS = (
     *("ebmtl", "ebmtl 50 full batches", "fewround", "local", "fedavg"),
     *("finetune", "mrmtl", "meanpull", "ditto"),
@@ -36,9 +35,12 @@ class Task:
     seeds: int
 
 
-def rows_of(methods: Sequence[str], best: Sequence[str] = SIMPLE) -> list[str]:
-    """The rows of the table: no skill first, since it shows at once whether data are there."""
-    return [CONSTANT, *methods, *(f"{BEST}{method}" for method in best)]
+def rows_of(methods: Sequence[str], best: Sequence[str] = ()) -> list[str]:
+    """The rows of the table: the simple choices, methods at their defaults, others at their best.
+
+    The constant comes first: it shows at once whether data are there.
+    """
+    return list(dict.fromkeys([*SIMPLE, *methods, *(f"{BEST}{method}" for method in best)]))
 
 
 def lacking(
@@ -67,12 +69,17 @@ def run_suite(
     seeds: int,
     jobs: int = 1,
     reporter: Reporter | None = None,
+    *,
+    overwrite: bool = False,
 ) -> dict[str, str]:
-    """Trains what is lacking, and keeps every row as it is finished.
+    """Trains what is lacking (all of it, with `overwrite`), and keeps every row once finished.
 
     Returns what to do about each federation that could not be run, by name.
     """
     check_writable(out)
+    if overwrite:
+        for case, row, epsilon in itertools.product(cases, rows, epsilons):
+            place_of(out, case.name, row, epsilon).unlink(missing_ok=True)
     reporter = reporter or Reporter()
     missing = {case.name: case.waits_for for case in cases if case.waits_for}
     wanted = sum(not case.waits_for for case in cases) * len(rows)

@@ -13,15 +13,18 @@ it is not declared (`classes`, or a schema's [target] classes).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from silodp.base.errors import SilodpError, one_of
 from silodp.config.choices import TaskName
 from silodp.data import coins
+from silodp.data.encoders.encoding import features_of, file_digest
+from silodp.data.encoders.named import IMAGE, encoder_info, encoder_of
 from silodp.data.federation import Federation, Records, Silo
 from silodp.data.images.images import (
     DEFAULT_PREPROCESS,
@@ -32,11 +35,14 @@ from silodp.data.images.images import (
     list_folder,
     read_images,
 )
+from silodp.data.preparation import Preparation, Scaling
 from silodp.data.scaling import PIXEL_RANGES
 from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, coin_split, split_silo
+from silodp.data.tables.columns import Column, Encoder
 from silodp.data.tables.files import in_order
 from silodp.data.tables.schema import Schema, level_text, schema_of
+from silodp.data.tables.target import Target
 from silodp.data.tasks import get_task, task_of_classes
 
 DEFAULT_TEST_FRACTION = 0.2
@@ -73,12 +79,13 @@ class Labelled:
 def defaults_of(task: TaskName, options: DataOptions) -> Defaults:
     """Training settings to begin with for images of which nothing is known but the task."""
     large = checked_size(options.image_size) >= LEAST_FOR_CONVNET
+    encoded = bool(schema_of(options).features)
     return Defaults(
-        model="convnet" if large else get_task(task).model,
+        model="convnet" if large and not encoded else get_task(task).model,
         rounds=100,
         batch_size=32,
         clip=1.0,
-        lr=0.1,
+        lr=get_task(task).lr if encoded else 0.1,
         delta=1e-5,
         preprocess=DEFAULT_PREPROCESS,
         small_silos="full-batch",
@@ -90,6 +97,18 @@ def source(path: Path, options: DataOptions) -> DataSource:
     found = find_images(path, options)
 
     @cache
+    def features(wanted: Any, size: int | None, no_cache: bool) -> tuple[Column, np.ndarray]:
+        info = encoder_info(wanted, size=size, takes="image", no_cache=no_cache)
+        return Column(IMAGE, declared=True, encoder=info), features_of(
+            encoder_of(info), found.files
+        )
+
+    @cache
+    def identities() -> list[bytes]:
+        """Of each file: its content. A picture keeps its coin, whatever encodes it."""
+        return [file_digest(file) for file in found.files]
+
+    @cache
     def images(size: int, grey: bool, no_cache: bool) -> np.ndarray:
         return read_images("images", path, found.files, size, grey=grey, no_cache=no_cache)
 
@@ -98,6 +117,14 @@ def source(path: Path, options: DataOptions) -> DataSource:
         labelled = found
         if declared != (options.classes, options.schema):
             labelled = find_images(path, given)
+        if (wanted := _encoder_wanted(path, given)) is not None:
+            if given.channels is not None or given.preprocess not in (None, DEFAULT_PREPROCESS):
+                raise SilodpError(
+                    f"{path}: --features take images in colour and as they are: leave out "
+                    "--channels and --preprocess."
+                )
+            column, x = features(wanted, given.image_size, bool(given.no_cache))
+            return split_images(labelled, x, seed, given, column, identities())
         grey = _checked_channels(given.channels) == "grey"
         pictures = images(checked_size(given.image_size), grey, bool(given.no_cache))
         return split_images(labelled, pictures, seed, given)
@@ -113,10 +140,11 @@ def source(path: Path, options: DataOptions) -> DataSource:
         takes=frozenset(
             {
                 *("schema", "classes", "test_fraction", "split", "image_size", "channels"),
-                "no_cache",
+                *("no_cache", "features", "encoders"),
             }
         ),
         read=read,
+        encodes=True,
     )
     bound.check_options(options)
     return bound
@@ -160,8 +188,24 @@ def find_images(path: Path, options: DataOptions) -> Labelled:
     )
 
 
-def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOptions) -> Federation:
-    """Splits each silo; pixels become numbers where a model uses them."""
+def split_images(
+    labelled: Labelled,
+    x: np.ndarray,
+    seed: int,
+    options: DataOptions,
+    encoded: Column | None = None,
+    contents: Sequence[bytes] = (),
+) -> Federation:
+    """Splits each silo; pixels become numbers where a model uses them.
+
+    Args:
+      labelled: the files.
+      x: their pixels, or features.
+      seed: of the split.
+      options: of the data.
+      encoded: what made features of the images, if anything.
+      contents: identifies each image, where there are no pixels.
+    """
     test_fraction = options.test_fraction or DEFAULT_TEST_FRACTION
     task = get_task(labelled.task)
     y = task.labels_of(labelled.labels)
@@ -174,10 +218,19 @@ def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOpti
         else:
             # By the class's name: its number may follow from what classes others have.
             names = coins.of_texts(labelled.classes[number] for number in labelled.labels[own])
-            identities = coins.of_arrays(records.x, names)
+            if encoded is None:
+                identities = coins.of_arrays(records.x, names)
+            else:
+                identities = coins.numbered(
+                    content + name for content, name in zip(contents[own], names, strict=True)
+                )
             parts = coin_split(name, records, identities, test_fraction, seed, options.density)
         silos.append(Silo(name, parts.train, parts.test, expected=parts.expected))
         start += count
+    if encoded is not None:
+        target = Target("class", labelled.task, tuple(labelled.classes), declared=labelled.declared)
+        preparation = Preparation(Encoder((encoded,)), Scaling(), target)
+        silos = [replace(silo, preparation=preparation) for silo in silos]
     notes = [PAPER_SPLIT] if options.split == "paper" else []
     if not labelled.declared:
         notes.append(
@@ -191,8 +244,10 @@ def split_images(labelled: Labelled, x: np.ndarray, seed: int, options: DataOpti
         num_classes=task.num_classes_of(len(labelled.classes)),
         uncovered=tuple(notes),
         declared=("feature bounds", "class list") if labelled.declared else ("feature bounds",),
-        pixels=PIXEL_RANGES[options.preprocess or DEFAULT_PREPROCESS],
+        feature_bound=None if encoded is None else 1.0,
+        pixels=PIXEL_RANGES[options.preprocess or DEFAULT_PREPROCESS] if encoded is None else None,
         class_names=labelled.classes,
+        feature_names=() if encoded is None else encoded.feature_names,
     )
 
 
@@ -208,8 +263,20 @@ def _check_schema(path: Path, schema: Schema) -> None:
         if getattr(schema, what):
             raise SilodpError(
                 f"{path} is a folder of images, for which {what} means nothing: declare classes "
-                "only."
+                "only, and an encoder (in a schema: under [features])."
             )
+
+
+def _encoder_wanted(path: Path, options: DataOptions) -> Any:
+    """What is to make features of the images; None if they stay images."""
+    features = schema_of(options).features
+    for column in features:
+        if column != IMAGE:
+            raise SilodpError(
+                f"{path} is a folder of images, which has no column {column!r}: give the name of "
+                f'an encoder alone (in a schema: under [features], {IMAGE} = "...").'
+            )
+    return features.get(IMAGE)
 
 
 def _only_folders(folder: Path, root: Path, what: str) -> list[Path]:

@@ -5,9 +5,10 @@ square (its sides are not kept in proportion, and a camera's note on how to turn
 by Pillow's bilinear filter, which averages over all pixels that become one.
 """
 
+import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -183,14 +184,22 @@ def _decode(files: Sequence[Path], size: int, grey: bool) -> np.ndarray:
     def decode_one(place: int) -> None:
         x[place] = read_image(files[place], size, grey)
 
+    # Pillow lets other threads run while it decodes.
+    with reading_quietly(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        list(pool.map(decode_one, range(len(files))))
+    return x
+
+
+@contextlib.contextmanager
+def reading_quietly() -> Iterator[None]:
+    """While images are read: remarks on odd notes in a file are of no use.
+
+    That it would fill the memory is.
+    """
     with warnings.catch_warnings():
-        # Remarks on odd notes in a file are of no use here; that it would fill the memory is.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        # Pillow lets other threads run while it decodes.
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            list(pool.map(decode_one, range(len(files))))
-    return x
+        yield
 
 
 def _too_large(path: Path, size: str = "too many") -> SilodpError:

@@ -61,7 +61,7 @@ def read(seed: int, options: DataOptions) -> Federation:
     """Draws the silos; every draw comes from the seed."""
     task = _task(options)
     count = whole_number("silos", options.silos, DEFAULT_SILOS)
-    dimension = whole_number("features", options.features, DEFAULT_FEATURES)
+    dimension = whole_number("num_features", options.num_features, DEFAULT_FEATURES)
     tau = _not_negative("heterogeneity", options.heterogeneity, DEFAULT_HETEROGENEITY)
     if task == "binary" and options.noise is not None:
         raise SilodpError(
@@ -147,7 +147,7 @@ SOURCE = DataSource(
     preprocessings=("none",),
     takes=frozenset(
         {
-            *("task", "silos", "records", "records_per_subject", "features", "heterogeneity"),
+            *("task", "silos", "records", "records_per_subject", "num_features", "heterogeneity"),
             *("noise", "test_fraction"),
         }
     ),

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from silodp.data.encoders.encoder import EncoderInfo
 from silodp.data.problems import Fault, Problems, as_one
 from silodp.data.tables.by_value import (
     LARGEST,
@@ -29,6 +31,7 @@ from silodp.data.tables.by_value import (
     places_of,
     plain_number,
 )
+from silodp.data.tables.encoded import encoded_values
 from silodp.data.tables.files import Frames, in_order, values_of
 from silodp.data.tables.schema import DateForm, Schema, level_text
 
@@ -50,7 +53,7 @@ _DATES_REMEDY = (
 
 @dataclass(frozen=True)
 class Column:
-    """A feature column: numbers, or (if it has levels) one of a list of categories.
+    """A feature column: numbers, one of a list of categories (if it has levels), images or texts.
 
     Attributes:
       name: name of the column.
@@ -81,20 +84,30 @@ class Column:
     words: tuple[tuple[str, float | None], ...] = ()
     date: DateForm | None = None
     noisy_mean: bool = False
+    encoder: EncoderInfo | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the numbers that it becomes."""
+        if self.encoder is not None:
+            return tuple(f"{self.name}[{place}]" for place in range(self.encoder.width))
         own = tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
         return (*own, f"{self.name} is missing") if self.indicator else own
 
     @property
     def is_number(self) -> tuple[bool, ...]:
-        """Of each feature: whether it is a number, not a 0 or 1."""
+        """Of each feature: whether it is a number to be scaled, not a 0 or 1, nor an encoder's."""
+        if self.encoder is not None:
+            return (False,) * self.encoder.width
         return (not self.levels, *[False] * (len(self.feature_names) - 1))
 
     def encode(self, silo: str, values: pd.Series) -> np.ndarray:
-        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories; and the indicator."""
+        """[rows, 1] for numbers, [rows, levels] of 0 and 1 for categories; and the indicator.
+
+        [rows, width] where an encoder makes features of them.
+        """
+        if self.encoder is not None:
+            return encoded_values(silo, self.name, values, self.encoder)
         if not self.levels:
             found = self._numbers(silo, values)[:, None]
         else:
@@ -118,6 +131,8 @@ class Column:
 
     def lacks(self, values: pd.Series) -> np.ndarray:
         """[rows]: whether a value is missing and no rule says what it counts as."""
+        if self.encoder is not None:
+            return np.array([is_missing(value) for value in values], bool)
         if not self.by_value:
             return values.isna().to_numpy(bool)
         if self.missing is not None:
@@ -126,7 +141,7 @@ class Column:
 
     def strange(self, values: pd.Series) -> np.ndarray:
         """[rows], by value: which values are there, but are no number (or date) of the column."""
-        if self.levels:
+        if self.levels or self.encoder is not None:
             return np.zeros(len(values), bool)
         known = {word for word, number in self.words if number is None}
         odd = np.isnan(self.numbers_of(values))
@@ -240,6 +255,7 @@ def make_encoder(
     *,
     total: bool = False,
     drop: bool = False,
+    encoders: Mapping[str, EncoderInfo] | None = None,
     problems: Problems | None = None,
 ) -> tuple[Encoder, tuple[str, ...]]:
     """The encoder, and the category columns whose levels had to be taken from the records.
@@ -251,13 +267,17 @@ def make_encoder(
       total: whether every value has to be encoded, so that none can be refused: what no rule of the
         schema is for then counts as the middle of the bounds, or as no level.
       drop: whether rows that lack a value are left out, unless a rule of the schema is for it.
+      encoders: what makes features of columns with images or texts.
       problems: gets what is wrong with columns, which are then left out; else the first is raised.
     """
     own = Problems() if problems is None else problems
     columns, undeclared = [], []
     for name in names:
         with own.noted():
-            if total or name in schema.by_value:
+            if encoders and name in encoders:
+                drops = schema.drops(name)
+                columns.append(Column(name, declared=True, drops=drops, encoder=encoders[name]))
+            elif total or name in schema.by_value:
                 columns.append(declared_column(name, schema, total, drop))
             elif kind_of(frames, name, "its levels") == "number":
                 columns.append(Column(name))

@@ -118,6 +118,14 @@ def proposed_schema(path: Path, options: DataOptions) -> str:
         for name in frame
         if name not in (target, options.silo_column, *of_roles, *schema_of(options).ignore)
     ]
+    for column, encoder in schema_of(options).features.items():
+        check_column(path, frame, column, "features")
+        others = [name for name in others if name != column]
+        if isinstance(encoder, str):  # a function has no name in a file
+            lines = proposal.lines.setdefault("features", [])
+            lines.append(f"{_key(column)} = {_toml(encoder)}")
+        if values_of(frame, column).map(is_missing).any():
+            proposal.add("missing", column, DROP, "rows without it are left out")
     task = None if options.task is None else get_task(options.task)
     if task is not None and "event_column" in task.needs and beside.event_column is None:
         beside = replace(beside, event_column=_event_column(frame, others))
@@ -540,6 +548,7 @@ from_records = {taken}
 
 """
 _ABOUT = {
+    "features": "public encoders of images (paths of files) and of texts",
     "levels": "what a category may hold",
     "other": "the level that takes what is not listed",
     "bounds": "lowest and highest value of numbers; what lies beyond is moved there",

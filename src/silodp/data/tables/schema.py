@@ -23,6 +23,9 @@ admitted = {origin = "2015-01-01", format = "%d.%m.%Y"}
 "90+" = 90
 unknown = "missing"
 
+[features]                         # public encoders of images (paths of files) and of texts
+report = "minilm"
+
 [other]                            # the level that takes whatever is not listed; else it is refused
 ward = "south"
 
@@ -57,6 +60,8 @@ from typing import Any, TypeVar
 from silodp.base.documents import check_keys, read_toml
 from silodp.base.errors import SilodpError
 from silodp.config.data_options import DataOptions
+from silodp.data.encoders.named import NONE as NO_ENCODER
+from silodp.data.encoders.named import asked_for
 from silodp.data.problems import Problems
 from silodp.data.tables.beside import KEYS as BESIDE
 from silodp.data.tables.beside import Beside, checked_beside
@@ -65,6 +70,7 @@ from silodp.data.tables.dialect import Dialect, dialect_of
 DROP = "drop"
 NOISY_MEAN = "noisy mean"
 MISSING_WORD = "missing"
+FEATURES = "features"
 SECTIONS = ("levels", "bounds", "dates", "words", "other", "missing")
 _Declared = TypeVar("_Declared")
 
@@ -126,6 +132,7 @@ class Schema:
     words: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     dialect: Dialect | None = None
     sheet: str | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
     from_records: tuple[str, ...] = ()
 
     @property
@@ -160,7 +167,7 @@ def read_schema(path: Path) -> Schema:
     """Reads a TOML schema file; an unknown key is refused, since it may be a misspelling."""
     where = f"Schema {path}"
     document = read_toml(path, where)
-    sections = (*SECTIONS, "target", "file")
+    sections = (*SECTIONS, "target", "file", FEATURES)
     problems = Problems()
     with problems.noted():
         check_keys(where, document, ("ignore", "from_records", *sections))
@@ -179,6 +186,7 @@ def read_schema(path: Path) -> Schema:
             classes=target.get("classes"),
             beside={key: target.get(key) for key in BESIDE},
             file=document.get("file"),
+            features=_from_folder(document.get(FEATURES), path.parent),
             **{section: document.get(section) for section in SECTIONS},
         )
     with problems.noted():
@@ -197,6 +205,7 @@ def schema_of(options: DataOptions) -> Schema:
         target_range=options.target_range,
         classes=options.classes,
         file=options.file,
+        features={**filed.features, **asked_for(options.features), **(options.encoders or {})},
         beside={
             key: own if (own := getattr(options, key)) is not None else getattr(filed.beside, key)
             for key in BESIDE
@@ -232,6 +241,7 @@ def checked_schema(
     dates: Any = None,
     words: Any = None,
     file: Any = None,
+    features: Any = None,
 ) -> Schema:
     """A schema from plain values, each of which is checked; all that is wrong is told at once."""
     problems = Problems()
@@ -267,11 +277,31 @@ def checked_schema(
                     "declare one of them."
                 )
             )
+    for column in features or ():
+        for section, own in {
+            "levels": levels,
+            "bounds": bounds,
+            "dates": dates,
+            "words": words,
+        }.items():
+            if column in own:
+                problems.add(
+                    SilodpError(
+                        f"{where}: column {column!r} has both an encoder (features) and {section}: "
+                        "declare one of them."
+                    )
+                )
     other, missing = (
         {column: rule for column, rule in (rules or {}).items() if column not in unsound}
         for rules in (other, missing)
     )
     other = each("other", other, lambda at, own, value: _level(at, value, levels.get(own, ())))
+    missing = {
+        column: _dropped(f"{where}: missing of column {column!r}", rule)
+        if column in (features or ())
+        else rule
+        for column, rule in missing.items()
+    }
     missing = each(
         "missing", missing, lambda _, own, rule: _counts_as(where, own, rule, levels, bounds)
     )
@@ -305,7 +335,29 @@ def checked_schema(
         target_range=own_range,
         classes=own_classes,
         beside=own_beside,
+        features=dict(features or {}),
     )
+
+
+def _from_folder(features: Any, folder: Path) -> dict[str, Any]:
+    """Encoders by column; files of ONNX are looked for from the folder of the schema."""
+    found = {}
+    for column, name in (features or {}).items():
+        if not isinstance(name, str):
+            raise SilodpError(
+                f"[features]: {column!r} is {name!r}: give the name of an encoder, or a file."
+            )
+        if name != NO_ENCODER:
+            is_file = name.lower().endswith(".onnx")
+            found[column] = str(folder / Path(name).expanduser()) if is_file else name
+    return found
+
+
+def _dropped(where: str, rule: Any) -> Any:
+    """The rule for missing images or texts, which have no value to count as."""
+    if rule != DROP and not (isinstance(rule, MissingRule) and rule.value is None):
+        raise SilodpError(f"{where} is {rule!r}, but it has an encoder: write {DROP!r}.")
+    return rule
 
 
 def _with_level_text(beside: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from silodp.data.scaling import STANDARDISED
 from silodp.data.silo_choice import chosen_silos
 from silodp.data.source import DataOptions, DataSource, Defaults
 from silodp.data.split import PAPER_SPLIT, TIME_SPLIT, Parts, coin_split, split_silo
-from silodp.data.tables.by_value import name_of
+from silodp.data.tables.by_value import is_missing, name_of
 from silodp.data.tables.columns import (
     Column,
     Encoder,
@@ -32,6 +32,7 @@ from silodp.data.tables.columns import (
     make_encoder,
     owner_texts,
 )
+from silodp.data.tables.encoded import column_encoders, with_image_paths
 from silodp.data.tables.files import (
     FRAME,
     NO_NAME,
@@ -58,13 +59,14 @@ TAKES = frozenset(
         *("other", "missing", "test_fraction", "split", "id_column", "test_from"),
         *("exposure_column", "exposure_range", "event_column", "event_value", "cut_points"),
         *("dates", "words", "file", "sheet"),
+        *("features", "encoders", "image_size", "no_cache"),
     }
 )
 IN_MEMORY = "frame"  # what a table in memory is called in results
 # What can be declared in Python, but by no option of a run.
 _DECLARED = (
     *("levels", "bounds", "other", "missing", "target_range", "classes"),
-    *("exposure_range", "dates", "words"),
+    *("exposure_range", "dates", "words", "encoders"),
 )
 # Columns that say something of a record, and so are no features.
 NO_FEATURES = (
@@ -154,6 +156,7 @@ def _bound(name: str, rows: "_Rows", options: DataOptions) -> DataSource:
         takes=TAKES,
         read=rows.load,
         chooses_silos=True,
+        encodes=True,
         said=table.said,
     )
     bound.check_options(options)
@@ -201,6 +204,8 @@ def read_table_of_silos(path: Path, options: DataOptions, problems: Problems) ->
             f"How the file is written was found from its records ({', '.join(reading.by_records)}"
             "), not declared; epsilon does not cover it: declare it (in a schema: under [file]).",
         )
+    encoders = column_encoders(schema, options)
+    frames = with_image_paths(frames, encoders, path if path.is_dir() else path.parent)
     table = _table_of_chosen(path_name(path), frames, options, problems, where=path)
     return replace(
         table,
@@ -273,6 +278,7 @@ def text_columns(options: DataOptions) -> set[str]:
     # A status is a word, even where it is written as a number.
     names = (*names, schema.beside.event_column)
     as_text.update(column for column in names if column is not None)
+    as_text.update(schema.features)
     return as_text
 
 
@@ -319,7 +325,9 @@ def _table_of_frames(
     used = [*features, options.target, *_no_features(options)]
     frames = {silo: frame.loc[:, list(dict.fromkeys(used))] for silo, frame in frames.items()}
     drop, said = bool(options.drop_missing), []
+    encoders = column_encoders(schema, options)
     if total:
+        assert not encoders  # refused where sites agree on columns
         encoder, _ = make_encoder(frames, features, schema, total=True, drop=drop)
         target = make_target(where, frames, options.target, options.task, schema)
         found = {
@@ -337,7 +345,9 @@ def _table_of_frames(
             counted={silo: own.counted for silo, own in found.items()},
         )
     frames = _without_missing(frames, features, schema, drop, problems, said)
-    encoder, undeclared = make_encoder(frames, features, schema, drop=drop, problems=problems)
+    encoder, undeclared = make_encoder(
+        frames, features, schema, drop=drop, encoders=encoders, problems=problems
+    )
     if not encoder.columns:
         problems.check()
     for column in encoder.columns:
@@ -603,7 +613,8 @@ def _declared(table: Table, preprocess: str) -> tuple[PublicKnowledge, ...]:
     schema, columns = table.schema, table.encoder.columns
     scaled = preprocess == "bounds" and bool(table.encoder.is_number.any())
     used: dict[PublicKnowledge, bool] = {
-        "feature bounds": scaled or any(column.name in schema.levels for column in columns),
+        "feature bounds": scaled
+        or any(column.name in schema.levels or column.encoder is not None for column in columns),
         "label range": table.target.is_bounded,
         "class list": schema.classes is not None,
     }
@@ -672,7 +683,7 @@ def _feature_columns(
             with problems.noted():
                 check_column(where, frame, column, option)
     lacking = len(problems) > before
-    for option in ("ignore", "levels", "bounds", "missing", "dates", "words"):
+    for option in ("ignore", "levels", "bounds", "missing", "dates", "words", "features"):
         for column in getattr(schema, option):
             if option == "missing" and schema.drops(column) and column == options.silo_column:
                 continue
@@ -766,10 +777,14 @@ def _without_missing(
     for silo, frame in frames.items():
         lacks = np.zeros(len(frame), bool)
         for name in frame:
-            column = declared_column(name, schema) if name in schema.by_value else None
+            encoded = name in schema.features
+            ruled = name in schema.by_value and not encoded
+            column = declared_column(name, schema) if ruled else None
             values = values_of(frame, name)
             by_value = column is not None and column.by_value and name in features
             odd = column.lacks(values) if column is not None and by_value else _blank(values)
+            if encoded:
+                odd = np.array([is_missing(value) for value in values], bool)
             if column is not None and by_value and (strange := column.strange(values)).any():
                 where = by_rule if name in schema.missing else None
                 _tell_strange(silo, column, values, strange, problems, where)
@@ -883,7 +898,7 @@ def _scaling(table: Table, train: np.ndarray, preprocess: str, problems: Problem
         return fitted_to(train[:, which])
     limits = []
     for column in table.encoder.columns:
-        if column.levels:
+        if column.levels or column.encoder is not None:
             continue
         if column.name not in table.schema.bounds:
             problems.add(

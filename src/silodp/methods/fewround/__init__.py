@@ -17,7 +17,7 @@ import numpy as np
 from silodp.base.errors import SilodpError
 from silodp.methods.base import Method, Start
 from silodp.methods.fewround import classes, linear
-from silodp.methods.fewround.constants import MESSAGE_SHARES
+from silodp.methods.fewround.constants import CLASS_SHARES, MESSAGE_SHARES
 from silodp.methods.fewround.released import (
     Message,
     Released,
@@ -29,8 +29,8 @@ from silodp.methods.fewround.released import (
 from silodp.privacy.mechanisms.message_queries import MessageSchedule
 
 
-def fewround(rounds: int) -> Method:
-    """The method in so many messages, one a round."""
+def fewround(rounds: int, model: str | None = None) -> Method:
+    """The method in so many messages, one a round, for the model of that name."""
 
     def kind(shared: Any) -> Any:
         return linear if isinstance(shared, linear.Shared) else classes
@@ -61,14 +61,19 @@ def fewround(rounds: int) -> Method:
             )
         return Server(released, kind(server.shared).estimated(released, server.shared))
 
+    def learned_at_silo(own: Released, shared: Any) -> dict[str, np.ndarray]:
+        alone = Released(*(np.asarray(part)[None] for part in own))
+        return kind(shared).learned(alone, shared)
+
     return Method(
-        schedule=message_schedule,
+        schedule=lambda messages: message_schedule(messages, model == classes.MODEL),
         init=init,
         broadcast=lambda server: server.shared,
         local=local,
         merge=merge,
         personal=lambda own, shared: kind(shared).personal(own, shared),
         learned=lambda server: kind(server.shared).learned(*server),
+        learned_at_silo=learned_at_silo,
     )
 
 
@@ -79,8 +84,9 @@ class Server(NamedTuple):
     shared: linear.Shared | classes.Shared
 
 
-def message_schedule(messages: int) -> MessageSchedule:
+def message_schedule(messages: int, several_classes: bool = False) -> MessageSchedule:
     """What so many messages take of the budget each."""
     if messages not in MESSAGE_SHARES:
         raise SilodpError(f"--messages is {messages}: give 1, 2, 3 or 5.")
-    return MessageSchedule(rounds=messages, shares=MESSAGE_SHARES[messages])
+    shares = CLASS_SHARES if several_classes else MESSAGE_SHARES
+    return MessageSchedule(rounds=messages, shares=shares[messages])

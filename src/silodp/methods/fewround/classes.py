@@ -4,17 +4,18 @@ Message 1: every silo's second moments, sums of features by class, and counts. T
 linear discriminant model of all (`discriminants`); a silo adds the logarithms of its own class
 frequencies (`frequencies`), which differ most between silos.
 
-Messages 2, 3...: the gradient of the softmax loss at the silo's own model. Along the model itself it
-is the derivative of the loss by the model's scale, which is chosen anew (`discriminants`). The
+Messages 2, 3...: the gradient of the softmax loss at the silo's own model. Along the model itself
+it is the derivative of the loss by the model's scale, which is chosen anew (`discriminants`). The
 curvature of that loss is taken to be the same for all but for a factor,
 
     curvature_k = n_k a_k  S (x) C,    S the pooled second moments, C the mean covariance of a
-                                       record's predicted class
+                                       record's class
 
-which draws from the discriminant model give. In the axes of S and C each number of the common model
-is corrected by itself, by as much as the likeliest variance of numbers like it says. There is no
-correction of a silo's own: single features are less like Gaussians than sums of them, so that
-curvature is known too badly, and silos lost more by it than they gained.
+which is more than there is, as far as features tell classes apart: steps are short. In the axes of
+S and C each number of the common model is corrected by itself, by as much as the likeliest variance
+of numbers like it says. There is no correction of a silo's own: single features are less like
+Gaussians than sums of them, so that curvature is known too badly, and silos lost more by it than
+they gained.
 """
 
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ from silodp.methods.fewround.released import (
 from silodp.methods.fewround.spectra import groups_of
 from silodp.privacy.mechanisms.message_queries import MessageQueries
 from silodp.privacy.mechanisms.moments import Shares
+
+MODEL = "softmax"
 
 
 class Shared(NamedTuple):

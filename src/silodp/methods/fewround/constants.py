@@ -84,3 +84,11 @@ MESSAGE_SHARES = {
     5: (0.35, 0.1, 0.15, 0.2, 0.2),
 }
 """What each message takes of the budget, by how many there are."""
+
+CLASS_SHARES = {
+    1: (1.0,),
+    2: (0.85, 0.15),
+    3: (0.7, 0.1, 0.2),
+    5: (0.6, 0.1, 0.1, 0.1, 0.1),
+}
+"""Likewise of several classes: later messages are of all silos together, with little noise."""

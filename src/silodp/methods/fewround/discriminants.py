@@ -6,7 +6,7 @@ each with noise of known size.
 1. Class means m_c, about their mean, are N(0, t I) along axes that are alike; t is the likeliest in
    each group of axes. M is what is then expected of them. Where noise hides all, M is 0.
 2. W = T - M F M' less M's own uncertainty (F: class frequencies), which is within classes.
-3. A = W+^-1 M, where W+ has no eigenvalue below `floor` of the edge of the noise: a direction that
+3. A = W+^-1 M, where W+ has no eigenvalue below a part of what noise alone gives: a direction that
    seems narrow is so by noise. Scores of a record are s (x'A - diag(M'A) / 2) and log-frequencies.
 
 The scale s is not 1, as it would be if W+ were W: scores vary within classes by r M'A, with r below
@@ -50,9 +50,6 @@ class Discriminants(NamedTuple):
       frequencies: of the classes, of all records.
       mixtures: how silos' frequencies are distributed.
       gram: the pooled second moments, about 0.
-      covariance: mean covariance of a record's predicted class.
-      loss: what is expected of the loss, and
-      without: that of class frequencies alone.
     """
 
     weights: Weights
@@ -60,9 +57,6 @@ class Discriminants(NamedTuple):
     frequencies: PerClass
     mixtures: Mixtures
     gram: Spectrum
-    covariance: Scores
-    loss: float
-    without: float
 
 
 class _Pooled(NamedTuple):
@@ -107,10 +101,8 @@ def discriminants_of(silos: Sequence[Released]) -> Discriminants:
     directions = _directions(pooled, smallest)
     mixtures = mixtures_of(list(silos))
     weights = np.concatenate([directions.slopes, directions.constants[None] * length])
-    scale, loss, without, covariance = _scaled(silos, directions, weights, mixtures)
-    return Discriminants(
-        weights, scale, pooled.frequencies, mixtures, gram, covariance, loss, without
-    )
+    scale = _scaled(silos, directions, weights, mixtures)
+    return Discriminants(weights, scale, pooled.frequencies, mixtures, gram)
 
 
 def _pooled(silos: Sequence[Released]) -> _Pooled:
@@ -174,6 +166,11 @@ def _directions(pooled: _Pooled, smallest: float) -> _Directions:
     inner = turned.T @ turned
     error = math.sqrt(2.0) * within.noise * math.sqrt(frequencies @ inner**2 @ frequencies)
     least = float(within.values @ turned**2 @ frequencies)
+    if varied < 0:
+        # Less than nothing within classes: they are parted by less than M says, or it is chance.
+        shorter = error / max(error, -varied)
+        slopes, scores = shorter * slopes, shorter**2 * scores
+        constants = -0.5 * np.diag(scores) - slopes.T @ middle
     return _Directions(
         slopes, constants, scores, varied / parted, error / parted, min(1.0, least / parted)
     )
@@ -185,19 +182,25 @@ def _share(found: Weights, error: Weights, groups: list[np.ndarray], values: Vec
     How much they do is likeliest in each group of axes, and drawn to that of all.
     """
     wide = np.repeat(np.sqrt(values)[:, None], found.shape[1], axis=1)
-    of_all = likeliest_variance(found**2, error, wide, usual=CONSTANTS.parted)
+    of_all = _surely(found**2, error, wide)
     variances = np.zeros_like(found)
     more = round(CONSTANTS.alike / 2)
     for group in groups:
         errors, width = float(error[group].mean()), float(wide[group].mean())
         squares = np.append(found[group] ** 2, np.full(more, of_all * width**2 + errors))
-        variances[group] = wide[group] ** 2 * likeliest_variance(
+        variances[group] = wide[group] ** 2 * _surely(
             squares,
             np.append(error[group], np.full(more, errors)),
             np.append(wide[group], np.full(more, width)),
-            usual=CONSTANTS.parted,
         )
     return variances / (variances + np.maximum(error, CONSTANTS.smallest**2))
+
+
+def _surely(squares: np.ndarray, errors: np.ndarray, factors: np.ndarray) -> float:
+    """The likeliest variance less half its standard error: it may be chance."""
+    found = likeliest_variance(squares, errors, factors, usual=CONSTANTS.parted)
+    known = 0.5 * float((factors**4 / (found * factors**2 + errors) ** 2).sum())
+    return max(0.0, found - 0.5 / math.sqrt(max(known, CONSTANTS.smallest)))
 
 
 def _by_chance(within: Spectrum, inverse: Vector, floor: float, squares: Vector) -> float:
@@ -237,13 +240,8 @@ class _Model:
         self._noise = (draws * np.sqrt(np.maximum(values, 0.0))) @ axes.T
         self._base = scores.T - 0.5 * np.diag(scores)
 
-    @property
-    def without(self) -> float:
-        """The loss of class frequencies alone."""
-        return float(self._shares @ -(self._own * np.log(self._own)).sum(axis=1))
-
     def _at(self, ratio: float, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores [class, draw, classes], chances and their logarithms [silo, class, draw, classes]."""
+        """Scores [class, draw, classes], chances and their logarithms [silo, ...]."""
         scores = self._base[:, None] + math.sqrt(ratio) * self._noise
         odds = scale * scores + np.log(self._own)[:, None, None]
         odds = odds - odds.max(axis=-1, keepdims=True)
@@ -265,22 +263,15 @@ class _Model:
         each = np.einsum("kcd,kc->k", expected, self._own) / self._noise.shape[0]
         return float(self._shares @ each)
 
-    def covariance(self, ratio: float, scale: float) -> Scores:
-        """The mean covariance of a record's predicted class."""
-        _, chances, _ = self._at(ratio, scale)
-        weights = self._shares[:, None] * self._own / self._noise.shape[0]
-        mean = np.einsum("kcde,kc->e", chances, weights)
-        return np.diag(mean) - np.einsum("kcde,kcdf,kc->ef", chances, chances, weights)
-
 
 def _scaled(
     silos: Sequence[Released], directions: _Directions, weights: Weights, mixtures: Mixtures
-) -> tuple[float, float, float, Scores]:
-    """The best scale, the loss expected at it and without it, and the covariance of predictions."""
-    model = _Model(silos, directions.scores, mixtures)
+) -> float:
+    """The scale at which the expected loss is least."""
     if not directions.scores.any():
-        return 0.0, model.without, model.without, model.covariance(1.0, 0.0)
-    least, most = max(directions.least, 1e-6), CONSTANTS.most_ratio
+        return 0.0
+    model = _Model(silos, directions.scores, mixtures)
+    least, most = max(directions.least, 0.005), CONSTANTS.most_ratio
     ratios = np.geomspace(0.5 * least, max(2 * most, 20 * least), _RATIOS)
     error = max(directions.error, -directions.ratio, CONSTANTS.ratio_error)
     chances = -0.5 * ((directions.ratio - ratios) / error) ** 2 + np.log(ratios)
@@ -301,9 +292,7 @@ def _scaled(
         float(sum(chances[place] * model.loss(ratios[place], scale) for place in likely))
         for scale in scales
     ]
-    best = int(np.argmin(losses))
-    covariance = model.covariance(ratio, float(scales[best]))
-    return float(scales[best]), losses[best], model.without, covariance
+    return float(scales[np.argmin(losses)])
 
 
 def _slopes(
@@ -319,8 +308,14 @@ def _slopes(
         records = sum(float(own.records) for own in here)
         slope = -sum(float((own.gradients[number] * weights).sum()) for own in here) / records
         noise = sum(1.0 / float(own.precisions[number]) for own in here) * square
-        at = here[0].at[number].copy()
-        at[-1] -= np.log(frequencies_of(here[0], mixtures)) * float(here[0].length)
-        scale = float((at * weights).sum()) / square
+        # All were asked at one scale; a message that was made up may say another.
+        scale = float(np.median([_scale_of(own, number, weights, mixtures) for own in here]))
         found.append((scale, slope, math.sqrt(noise) / records))
     return found
+
+
+def _scale_of(own: Released, number: int, weights: Weights, mixtures: Mixtures) -> float:
+    """The scale of the weights in the model that a silo's gradient was taken at."""
+    at = own.at[number].copy()
+    at[-1] -= np.log(frequencies_of(own, mixtures)) * float(own.length)
+    return float((at * weights).sum()) / float((weights**2).sum())

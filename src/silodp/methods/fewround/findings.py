@@ -72,12 +72,11 @@ def findings(
       prior: what silos have in common.
       gram: pooled second moments.
     """
-    silos, count = len(here), int(here.sum())
-    places = np.flatnonzero(here)
-    kept, noise = np.zeros(silos), np.full(silos, np.inf)
-    kept[places], noise[places] = kept_of(present, prior, gram), present.noise
-    found = {"kept_of_own": kept, "cross_noise": noise}
-    if count < 2:
+    silos, places = len(here), np.flatnonzero(here)
+    found = nothing_found(silos)
+    found["kept_of_own"][places] = kept_of(present, prior, gram)
+    found["cross_noise"][places] = present.noise
+    if len(places) < 2:
         return found
     differs = differing(present, prior)
     found |= {"differs": differs.spread, "chances": differs.chance}
@@ -88,6 +87,11 @@ def findings(
     relations[np.ix_(places, places)] = alike.relations
     told[np.ix_(places, places)] = alike.told
     return found | {"relations": relations, "told": told}
+
+
+def nothing_found(silos: int) -> dict[str, np.ndarray]:
+    """What is known of silos that have sent nothing."""
+    return {"kept_of_own": np.zeros(silos), "cross_noise": np.full(silos, np.inf)}
 
 
 def kept_of(silos: Sums, prior: Prior, gram: Square) -> Float[np.ndarray, " silos"]:

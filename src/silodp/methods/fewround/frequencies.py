@@ -22,7 +22,7 @@ Mixtures = Float[np.ndarray, "classes places"]
 
 PLACES = np.append(0.0, np.geomspace(0.003, 1.0, 24))
 _WIDTHS = np.append(0.001, 0.15 * PLACES[1:])
-_STEPS = 60
+_STEPS = 25  # more would make of the distribution a few points, surer than the counts are
 # Silos that the distribution of all classes together counts for, beside those of one class.
 _OF_ALL = 5.0
 

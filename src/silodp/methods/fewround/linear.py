@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy.special import erf
 
 from silodp.methods.fewround.constants import CONSTANTS
-from silodp.methods.fewround.findings import findings
+from silodp.methods.fewround.findings import findings, nothing_found
 from silodp.methods.fewround.grams import (
     PooledGram,
     entry_variance,
@@ -251,12 +251,18 @@ def personal(own: Released, shared: Shared) -> Weights:
     weights = model_of(own, shared)
     if not own.two_classes:
         return weights
-    # Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
-    # The evidence framework applied to classification networks. Neural Computation, 1992).
-    kept = float(shared.odds.factor * shared.odds.kept)
-    unsure = kept**2 * float((own_covariance(own, shared) * shared.gram.mean).sum())
-    drawn = 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
+    drawn = _drawn(float((own_covariance(own, shared) * shared.gram.mean).sum()), shared.odds)
     return log_odds(weights[:, 0], shared.odds, float(own.length), drawn)[:, None]
+
+
+def _drawn(variance: float, odds: Odds) -> float:
+    """What part of log-odds is kept where predictions of the mean label have that variance.
+
+    Where the model is unsure, so are its log-odds: they are drawn to the share of all (D. MacKay.
+    The evidence framework applied to classification networks. Neural Computation, 1992).
+    """
+    unsure = float(odds.factor * odds.kept) ** 2 * variance
+    return 1.0 / math.sqrt(1.0 + math.pi / 8.0 * unsure)
 
 
 def message(own: Released, shared: Shared, queries: MessageQueries) -> tuple[Released, Message]:
@@ -275,13 +281,26 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
     For all of it see `findings`, and `results.few_messages` for what it is called there. Of two
     classes, models and their errors are of the mean label; `slopes` make log-odds of them.
     """
-    prior, silos = shared.prior, [Released(*one) for one in zip(*released, strict=True)]
-    models = np.stack([model_of(own, shared)[:, 0] for own in silos])
+    prior, gram = shared.prior, shared.gram
+    silos, here = [Released(*one) for one in zip(*released, strict=True)], released.records > 0
+    models = np.tile(prior.mean, (len(silos), 1))
+    found = {"values": np.linalg.eigvalsh(gram.mean), "public_counts": released.records}
+    if here.any():
+        present = each_of(released)
+        sums = sums_of(present, [_gram(own, gram) for own in present], shared)
+        models[here] = models_of(sums, prior)
+        found |= findings(here, models, sums, prior, gram.mean)
+    else:
+        found |= nothing_found(len(silos))
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
-        *((np.diag(one), float((one * shared.gram.mean).sum())) for one in covariances), strict=True
+        *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
     )
-    return {
+    slopes = np.ones(len(silos))
+    if released.two_classes.any():
+        kept = float(shared.odds.factor * shared.odds.kept)
+        slopes = np.array([kept * _drawn(variance, shared.odds) for variance in predictions])
+    return found | {
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
@@ -289,25 +308,8 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
         "prediction_errors": np.sqrt(np.array(predictions).clip(min=0.0)),
-        "slopes": np.array([_slope(own, shared) for own in silos]),
-    } | _findings(released, models, shared)
-
-
-def _findings(released: Released, models: Weights, shared: Shared) -> dict[str, np.ndarray]:
-    here, silos = released.records > 0, each_of(released)
-    gram, prior = shared.gram, shared.prior
-    sums = sums_of(silos, [_gram(own, gram) for own in silos], shared)
-    return findings(here, models, sums, prior, gram.mean) | {
-        "values": np.linalg.eigvalsh(gram.mean),
-        "public_counts": released.records,
+        "slopes": slopes,
     }
-
-
-def _slope(own: Released, shared: Shared) -> float:
-    """What makes weights of the mean label those that the silo uses; but for the constant's."""
-    weights = model_of(own, shared)[:-1, 0]
-    used = personal(own, shared)[:-1, 0]
-    return float(used @ weights) / max(float(weights @ weights), CONSTANTS.smallest)
 
 
 def estimated(released: Released, shared: Shared) -> Shared:

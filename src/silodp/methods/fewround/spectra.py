@@ -74,7 +74,7 @@ def spectrum_of(matrix: Square, noise: float, floor: float) -> Spectrum:
 
 
 def groups_of(spectrum: Spectrum, size: int) -> list[np.ndarray]:
-    """Axes that are alike, by number: those of noise, and the others by eigenvalue, so many each."""
+    """Axes that are alike: those of noise, and the others by eigenvalue, so many each."""
     count = len(spectrum.noisy)
     alike = np.arange(count - spectrum.distinct)
     others = np.arange(count - spectrum.distinct, count)

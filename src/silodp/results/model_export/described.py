@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from silodp.base.errors import SilodpError
 from silodp.config.choices import TaskName
+from silodp.data.encoders.encoder import EncoderInfo, info_of_plain
 from silodp.data.preparation import Preparation, Scaling, ScalingKind
 from silodp.data.tables.beside import checked_beside
 from silodp.data.tables.columns import NO_LEVEL, Column, Encoder
@@ -26,6 +27,7 @@ from silodp.results.model_export.plain_values import (
 
 DECLARED = "declared before anyone looked at a record: public"
 FROM_ALL_SILOS = "the records of all silos; epsilon does not cover it"
+BY_RECORD = "each record by itself, by an encoder that is taken to be public, and to unit norm"
 PAID_FOR = "noisy statistics of this silo's training records; epsilon covers them"
 # The names of the two numbers of each column.
 _NUMBERS_OF: dict[ScalingKind, tuple[str, ...]] = {
@@ -51,7 +53,11 @@ def described(preparation: Preparation) -> dict[str, Any]:
     return {
         "ready_made": preparation.ready_made,
         "columns": [
-            _category(column) if column.levels else _number(column, kind, numbers)
+            _encoded(column, column.encoder)
+            if column.encoder is not None
+            else _category(column)
+            if column.levels
+            else _number(column, kind, numbers)
             for column in preparation.encoder.columns
         ],
         "missing_values": _MISSING[preparation.drop_missing],
@@ -98,6 +104,12 @@ def _category(column: Column) -> dict[str, Any]:
     return {**plain, **_rules(column)}
 
 
+def _encoded(column: Column, encoder: EncoderInfo) -> dict[str, Any]:
+    plain = {"name": column.name, "kind": "encoded", "encoder": encoder.to_plain()}
+    rules = {"drops": True} if column.drops else {}
+    return {**plain, "source": BY_RECORD, **rules}
+
+
 def _rules(column: Column) -> dict[str, Any]:
     """What odd values count as, where values are read one by one; levels by place from 0."""
     if not column.by_value:
@@ -140,7 +152,12 @@ def _target(target: Target) -> dict[str, Any]:
 
 def _column(at: str, plain: Any) -> tuple[Column, ScalingKind | None, tuple[float, ...]]:
     name = text_of(at, plain, "name")
-    if choice_of(at, plain, "kind", ("number", "category")) == "category":
+    kind = choice_of(at, plain, "kind", ("number", "category", "encoded"))
+    if kind == "encoded":
+        info = info_of_plain(f"{at}, encoder", plain.get("encoder"))
+        drops = "drops" in plain and choice_of(at, plain, "drops", (False, True))
+        return Column(name, declared=True, drops=drops, encoder=info), None, ()
+    if kind == "category":
         levels = texts_of(at, plain, "levels")
         column = Column(name, levels, plain.get("source") == DECLARED)
         return _with_rules(at, column, plain), None, ()

@@ -98,6 +98,12 @@ def _columns(preparation: Mapping[str, Any]) -> list[str]:
 
 
 def _held(column: Mapping[str, Any]) -> str:
+    if column["kind"] == "encoded":
+        made = column["encoder"]
+        return (
+            f"{made['takes']}s, as {made['width']} features by {made['name']} (sha256 "
+            f"{made['sha256'][:16]}; licence: {made['licence']}; trained on: {made['trained_on']})"
+        )
     if column["kind"] == "category":
         levels = column["levels"]
         more = f" and {len(levels) - _MOST_LEVELS} more" if len(levels) > _MOST_LEVELS else ""

@@ -21,6 +21,9 @@ from silodp.base.arrays import array_name, read_arrays
 from silodp.base.errors import SilodpError, by_closeness
 from silodp.base.text import shown
 from silodp.config.choices import MetricName, TaskName
+from silodp.data.encoders.encoder import Takes
+from silodp.data.encoders.encoding import features_of
+from silodp.data.encoders.named import check_same, encoder_info, encoder_of
 from silodp.data.federation import check_numbers, pixel_values
 from silodp.data.formats.bounded import read_bounded
 from silodp.data.problems import Problems
@@ -131,15 +134,42 @@ class PersonalModel:
         """The columns to read as text, so that "007" is not 7."""
         preparation = self.about.preparation
         columns = preparation.encoder.columns
-        texts = {column.name for column in columns if column.levels or column.by_value}
+        texts = {
+            column.name
+            for column in columns
+            if column.levels or column.by_value or column.encoder is not None
+        }
         target, event = preparation.target, preparation.target.beside.event_column
         texts |= set() if event is None else {event}
         return texts | ({target.name} if target.classes else set())
 
+    @property
+    def image_columns(self) -> tuple[str, ...]:
+        """The columns that hold paths of images."""
+        return self._columns_of("image")
+
+    @property
+    def text_features(self) -> tuple[str, ...]:
+        """The columns that hold texts of which an encoder makes features."""
+        return self._columns_of("text")
+
+    @property
+    def only_encoded(self) -> Takes | None:
+        """What a record is, if it is one image or one text and nothing else."""
+        columns = self.about.preparation.encoder.columns
+        own = columns[0].encoder if len(columns) == 1 else None
+        return None if own is None else own.takes
+
+    def _columns_of(self, takes: Takes) -> tuple[str, ...]:
+        columns = self.about.preparation.encoder.columns
+        return tuple(c.name for c in columns if c.encoder is not None and c.encoder.takes == takes)
+
     def predict(self, records: pd.DataFrame | np.ndarray) -> Predictions:
         """Predicts for a table with the card's columns (others are ignored), or for features.
 
-        Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes.
+        Features are an array [n, ...] as in `Records.x`: already prepared, or images in bytes. A
+        column of images holds paths of their files; a model of images takes an array of them
+        [n, height, width, 3] of dtype uint8 as well.
         """
         problems, prepared, exposures = Problems(), None, None
         with problems.noted():
@@ -269,6 +299,10 @@ class PersonalModel:
 
     def _features(self, x: np.ndarray) -> np.ndarray:
         about = self.about
+        if self.only_encoded == "image" and x.dtype == np.uint8 and x.ndim == 4 and len(x):
+            info = about.preparation.encoder.columns[0].encoder
+            assert info is not None
+            x = features_of(encoder_of(info), list(x))
         if x.shape[1:] != about.input_shape or not len(x) or x.dtype.kind not in "fiub":
             raise SilodpError(
                 f"Silo {about.silo!r}: features are {x.dtype} {list(x.shape)}, but its model takes "
@@ -288,7 +322,10 @@ class PersonalModel:
 
 
 def load_model(
-    path: Path | str, custom_model: Model | None = None, silo: str | None = None
+    path: Path | str,
+    custom_model: Model | None = None,
+    silo: str | None = None,
+    encoders: Sequence[Any] = (),
 ) -> PersonalModel:
     """Loads a silo's own model, as `--save-models` writes it.
 
@@ -296,6 +333,8 @@ def load_model(
       path: the silo's folder or its card; or the folder of the run.
       custom_model: the `custom_model` of the run, if it had one; it must be that model.
       silo: whose model it is, where `path` is the folder of a run.
+      encoders: what made features of images or texts, where it is not built in: files of ONNX, or
+        what `silodp.encoder` makes. Others than those of the run are refused.
 
     Examples:
       >>> from pathlib import Path
@@ -307,6 +346,7 @@ def load_model(
       'fedavg'
     """
     card = read_card(path, silo)
+    _take_encoders(card, encoders)
     file = card.path.parent / MODEL_FILE
     if not file.is_file():
         raise SilodpError(f"{file} does not exist, but its card does: get the folder again.")
@@ -322,6 +362,20 @@ def load_model(
     arrays = read_arrays(file, content, {array_name(path): leaf for path, leaf in leaves})
     params = jax.tree.unflatten(jax.tree.structure(like), map(jnp.asarray, arrays.values()))
     return PersonalModel(card, model, params)
+
+
+def _take_encoders(card: Card, encoders: Sequence[Any]) -> None:
+    """Makes the encoders that were given ready; refuses those that did not make the features."""
+    columns = card.preparation.encoder.columns
+    needed = [column.encoder for column in columns if column.encoder is not None]
+    for wanted in encoders:
+        if not needed:
+            raise SilodpError(f"{card.path}: its model takes no features of an encoder: give none.")
+        sizes = [one.size or None for one in needed] if isinstance(wanted, str | Path) else [None]
+        given = [encoder_info(wanted, size=size, no_cache=True) for size in dict.fromkeys(sizes)]
+        if not {one.sha256 for one in given} & {one.sha256 for one in needed}:
+            nearest = next((one for one in needed if one.name == given[0].name), needed[0])
+            check_same(nearest, given[0])
 
 
 def model_of_card(card: Card, custom: Model | None) -> Model:

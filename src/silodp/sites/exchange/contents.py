@@ -25,8 +25,9 @@ def contents_of(path: Path) -> dict[str, Any]:
 def _message(one: Received, packed: dict[str, Any]) -> dict[str, Any]:
     if one.heading.what == "ask":
         request = unpacked_request(packed)
-        said = {"kind": request.kind, "version": request.version}
+        said: dict[str, Any] = {"kind": request.kind, "version": request.version}
         said["proposal"] = _proposal(request.proposal)
+        said["shown"] = request.shown
         return {**said, "arrays": [_array(array) for array in request.arrays]}
     reply = unpacked_reply(packed)
     said = {"status": reply.status, "reason": reply.reason, **reply.about}

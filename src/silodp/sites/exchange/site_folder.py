@@ -261,7 +261,7 @@ class ExchangeSite:
 
     def _replies(self, request: Request, one: Received, words: str) -> list[Reply]:
         """What the site replies to being asked to join, and to work; a refusal is the last."""
-        worker, replies = SiteWorker(self.folder), []
+        worker, replies = SiteWorker(self.folder, self.invitation.public), []
         join = replace(request, kind="join", arrays=[])
         try:
             for asked in (join, request):

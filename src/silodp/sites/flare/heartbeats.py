@@ -24,6 +24,7 @@ from silodp.sites.connection import ASKED_AT, SECOND, TIME, VERSION, Connection
 from silodp.sites.flare.probe import why_unreachable
 
 AGAIN = 5.0  # seconds until a site that was not let in asks again
+_TOPICS = (CellChannelTopic.HEART_BEAT, CellChannelTopic.Challenge, CellChannelTopic.Register)
 _LEAVING = 2.0  # seconds for taking leave
 _AT_FIRST, _LATER = 120.0, 60.0  # after so many seconds, it asks as rarely as this
 _log = logging.getLogger("silodp.sites")
@@ -44,7 +45,7 @@ class Heartbeats:
 
         def send_request(cell: Any, *args: Any, **kwargs: Any) -> Any:
             topic, request = kwargs.get("topic"), kwargs.get("request")
-            if topic not in (CellChannelTopic.HEART_BEAT, CellChannelTopic.Challenge):
+            if topic not in _TOPICS:
                 return send(cell, *args, **kwargs)
             before = time.time()
             if request is not None:
@@ -59,8 +60,9 @@ class Heartbeats:
             while True:
                 try:
                     found = register(communicator, *args)
-                except FLCommunicationError as error:
-                    self._trouble(_words(error))
+                except FLCommunicationError:
+                    # Its reason was in the answer, and is noted; FLARE's words hide it.
+                    self._trouble(self._now.trouble or "the coordinator refuses")
                     time.sleep(AGAIN if time.monotonic() - began < _AT_FIRST else _LATER)
                     continue
                 self._let_in()
@@ -110,12 +112,6 @@ class Heartbeats:
             _log.warning("not connected to the coordinator: %s", why)
         self._now.trouble = why
         self._now.write(self._folder)
-
-
-def _words(error: Exception) -> str:
-    """What FLARE's error says, without its own codes."""
-    text = " ".join(str(one) for one in error.args)
-    return text.replace("error:client_registration", "").strip() or "the coordinator refuses"
 
 
 def _number(at_server: Any, here: float) -> float | None:

@@ -98,7 +98,7 @@ def check_server_certificate(folder: Path) -> None:
         )
 
 
-def start_site(folder: Path, wait: float = 30.0) -> bool:
+def start_site(folder: Path, wait: float = 45.0) -> bool:
     """Starts the site in `folder`; returns whether the coordinator let it in.
 
     It waits `wait` seconds for that; after them the process goes on trying.

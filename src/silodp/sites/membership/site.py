@@ -90,6 +90,12 @@ def authority_fingerprint(invited: Invitation) -> str:
     return key_fingerprint(_root_key(invited.root, Path("the invitation")))
 
 
+def pinned_fingerprint(folder: Path) -> str:
+    """The fingerprint of the authority that the site in this folder has pinned."""
+    path = folder / STARTUP / ROOT_FILE
+    return key_fingerprint(_root_key(path.read_text(encoding="utf-8"), path))
+
+
 def join_with(invited: Invitation, folder: Path) -> None:
     """Writes a new member's key, and whom it trusts, into the folder of a site."""
     startup = folder / STARTUP
@@ -128,14 +134,14 @@ def fingerprint_at(folder: Path) -> str:
 def write_request(folder: Path) -> Path:
     """Writes the request for a certificate of the site's key; the same key each time.
 
-    If a renewed key waits for its certificate, the request is for that one.
+    If a renewed key waits for its certificate, the request is for that one; the present key stands
+    behind it, unless that is lost.
     """
-    own, present = read_membership(folder), _read_key(_key_file(folder))
+    own, present = read_membership(folder), _key_file(folder)
     waiting = folder / _NEXT / KEY_FILE
-    key, proof = present, ""
-    if waiting.exists():
-        key = _read_key(waiting)
-        proof = proof_of(present, own.federation, own.site, key.public_key())
+    key, proof = _read_key(waiting if waiting.exists() else present), ""
+    if waiting.exists() and present.exists():
+        proof = proof_of(_read_key(present), own.federation, own.site, key.public_key())
     request = CertificateRequest(own.federation, own.site, public_pem(key.public_key()), proof)
     return write_file(folder / TO_SEND / f"{own.site}.request", signed(key, request))
 

@@ -1,0 +1,1 @@
+"""Public encoders: a record becomes features by itself, before anything private begins."""
