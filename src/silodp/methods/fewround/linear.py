@@ -341,7 +341,7 @@ def estimated(released: Released, shared: Shared) -> Shared:
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     if shared.round == len(silos[0].gradients):  # the last, of which intervals are shown
-        shared = _with_uncertainty(silos, sums, shared, squares + error)
+        shared = _with_uncertainty(silos, grams, shared, squares + error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
     if silos[0].two_classes and not last:
         shared = shared._replace(odds=odds_of(_mean_label(silos), float(shared.prior.residual)))
@@ -349,10 +349,10 @@ def estimated(released: Released, shared: Shared) -> Shared:
 
 
 def _with_uncertainty(
-    silos: Sequence[Released], sums: Sums, shared: Shared, squares: float
+    silos: Sequence[Released], grams: Sequence[Axes], shared: Shared, squares: float
 ) -> Shared:
     """What is shared, with what the prior's estimates are off, if labels are so large."""
-    length = float(silos[0].length)
+    sums, length = sums_of(silos, grams, shared), float(silos[0].length)
     # Weights may be larger where vectors are shorter than noise lets them seem; none is shorter
     # than its constant.
     shortest = float(np.diag(shared.gram.mean - np.sqrt(shared.gram.error)).sum())
