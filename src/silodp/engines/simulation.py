@@ -46,7 +46,7 @@ from silodp.privacy.mechanisms.randomness import run_key
 from silodp.privacy.session import PaidRounds
 
 # XLA's older emitters, which compile small models in half the time, into programs that take less.
-_SMALL = {"xla_cpu_use_fusion_emitters": False}
+_SMALL: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 
 
 class Simulation:
