@@ -247,6 +247,9 @@ def test_the_table_is_read_as_it_was_written(tmp_path):
     assert math.isnan(again[1].mean)
     assert again[1].refused == "not, for it"
     assert write_lines(tmp_path / "again.csv", again).read_text() == path.read_text()
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(SilodpError, match="other columns"):
+        read_lines(path)
 
 
 def test_the_page_says_how_each_method_did(tmp_path):

@@ -56,6 +56,7 @@ class Line:
       seeds: how many.
       values: the metric in each seed, separated by blanks.
       settings: the best setting, where several were tried.
+      tried: how many settings.
       at_edge: whether its learning rate is the lowest or highest that was tried.
       against: the best of the simple choices.
       excess: by which part its loss is more than theirs (loss: the metric, or 1 less it where
@@ -79,6 +80,7 @@ class Line:
     seeds: int = 0
     values: str = ""
     settings: str = ""
+    tried: int = 0
     at_edge: bool = False
     against: str = ""
     excess: float = math.nan
@@ -127,6 +129,7 @@ def _lines_of_federation(cells: Mapping[str, Cell]) -> list[Line]:
                 seeds=len(values),
                 values=" ".join(f"{value:.7g}" for value in values),
                 settings=json.dumps(plain(dict(setting.options))) if setting.options else "",
+                tried=len(cell.settings),
                 at_edge=is_at_edge(cell, setting),
                 silos=len(cell.silos),
                 epsilon_spent=setting.epsilon,
@@ -241,9 +244,15 @@ def read_lines(path: Path) -> list[Line]:
     if not path.is_file():
         raise SilodpError(f"{path} does not exist: run `silodp bench suite` first.")
     with path.open(encoding="utf-8", newline="") as file:
+        table = csv.DictReader(file)
+        if table.fieldnames != [field.name for field in fields(Line)]:
+            raise SilodpError(
+                f"{path} has other columns than the table of the suite: remove it, and run "
+                "`silodp bench suite --as-is`."
+            )
         return [
-            Line(**{f.name: _value(row[f.name], f.type) for f in fields(Line)})  # type: ignore[arg-type]
-            for row in csv.DictReader(file)
+            Line(**{field.name: _value(row[field.name], field.type) for field in fields(Line)})
+            for row in table
         ]
 
 

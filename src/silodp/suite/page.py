@@ -32,6 +32,7 @@ def page_of(lines: Sequence[Line], cases: Sequence[Case]) -> str:
         "not run": _not_run(lines, absent),
         "federations": _federations(cases),
         "published": _published(cases),
+        "tried": _tried(lines),
         "clear": f"{CLEAR:g}",
         "harm": f"{100 * HARM:g} %",
     }
@@ -130,6 +131,12 @@ def _federations(cases: Sequence[Case]) -> str:
 def _published(cases: Sequence[Case]) -> str:
     known = [case for case in cases if case.published]
     return "\n".join(f"- **{case.title}.** {case.published}." for case in known)
+
+
+def _tried(lines: Sequence[Line]) -> str:
+    """How many settings the simple choices are the best of."""
+    tried = sorted({line.tried for line in lines if line.row in SIMPLE and line.tried > 1})
+    return " to ".join(map(str, dict.fromkeys([tried[0], tried[-1]]))) if tried else "several"
 
 
 def _line(cells: Sequence[object]) -> str:
