@@ -100,6 +100,14 @@ def test_what_does_not_fit_is_said(made, tmp_path, cli, frame, given, words):
     assert not (tmp_path / "mine" / "consented").exists()
 
 
+def test_a_question_that_nobody_answers(made, tmp_path, cli):
+    invitation, out = made / "to-send" / "north.invitation", tmp_path / "site"
+    done = cli("site", "init", invitation, "--out", out, answers="")
+    assert done.exit_code == 2
+    assert "nobody to answer" in done.stderr
+    assert not out.exists()
+
+
 def test_an_invitation_that_is_none(made, records, tmp_path, cli):
     whole = (made / "to-send" / "north.invitation").read_bytes()
     for name, content, words in (

@@ -204,13 +204,6 @@ def test_nothing_asked_shows_the_help(cli):
         assert "Error" not in done.stderr
 
 
-def test_a_question_that_nobody_answers(cli, tmp_path):
-    done = cli("site", "init", tmp_path / "kit.zip", answers="")
-    assert done.exit_code == 2
-    assert "nobody to answer" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 # --- Ctrl-C
 
 

@@ -20,13 +20,16 @@ from silodp.models.optimisers import OPTIMISERS
 WITHOUT_JSON = {
     *("data get", "export", "ledger allow"),
     *("federation init", "federation start", "federation stop", "federation watch"),
-    *("site init", "site consent", "site start", "site stop"),
+    *("federation approve", "federation add-site", "federation remove-site", "federation propose"),
+    *("federation renew", "federation service"),
+    *("site init", "site consent", "site start", "site stop", "site join", "site renew"),
+    "site service",
     *("exchange init", "exchange join"),
 }
 # Numbers that `theory` takes as lists; words that are paths at a site; counts that are means.
 OF_SEVERAL_TYPES = {
     *("--epsilon", "--delta", "--clip", "--silos", "--records", "--sigma", "--tau"),
-    *("--data", "--relation", "--trials"),
+    *("--data", "--relation", "--trials", "--proposal"),
 }
 SHARED = {
     *("--json", "--quiet", "--debug", "--help", "--resume", "--overwrite", "--save-models"),

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from silodp.base.errors import SilodpError, one_of
-from silodp.cli.options import AsJson
+from silodp.cli.options import AsJson, Overwrite
 from silodp.cli.progress import SweepProgress
 from silodp.cli.sweep import GOES_ON
 from silodp.cli.terminal import answers, errors, if_interrupted, notes, print_json, safe
@@ -60,10 +60,7 @@ def suite(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Train nothing: write what is finished.")
     ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Train again what is asked for."),
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Trains every method at its defaults on every federation, and writes table, page and picture.

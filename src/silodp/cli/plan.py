@@ -11,7 +11,6 @@ from rich.table import Table
 from silodp.cli.options import OUTPUT, AsJson, Given, takes_run_options, without_useless
 from silodp.cli.progress import LiveProgress
 from silodp.cli.terminal import answers, notes, print_json, safe, say_written
-from silodp.data.encoders.encoder import info_of_plain
 from silodp.privacy.person_words import person_in_words
 
 
@@ -76,6 +75,8 @@ def plan(
 
 def print_plan(content: dict[str, Any]) -> None:
     """Prints the table of a plan, and its assumptions."""
+    from silodp.data.encoders.encoder import info_of_plain
+
     console = answers()
     rows = content["silos"]
     unit = "subjects" if rows[0]["unit"] == "subject" else "records"

@@ -175,6 +175,7 @@ def make_site_folder(
       site: the site's name.
       given: the options that `takes_site_options` adds.
     """
+    from silodp.config.options import tagged
     from silodp.privacy.policy import Policy
     from silodp.sites.site_data import data_at_site, found_dialect
     from silodp.sites.site_setup import SiteSettings
@@ -191,8 +192,8 @@ def make_site_folder(
         )
     if "path" in records_at:
         records_at["path"] = str(Path(records_at["path"]).expanduser().absolute())
-    fields = ("epsilon", "delta", "lifetime_epsilon", "lifetime_delta", "relation", "records")
-    budget = {name: given[name] for name in fields} | {"subject": given["subject_column"]}
+    budget = {name: given[name] for name in tagged("policy") if name in given}
+    budget |= {"records": given["records"], "subject": given["subject_column"]}
     for name, words in (("epsilon", "The site's budget, epsilon"), ("delta", "delta")):
         if budget[name] is None:
             budget[name] = _prompt(f"--{name}", words, float, yes)

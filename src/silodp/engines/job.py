@@ -115,6 +115,12 @@ class Job:
         measured = () if usual else (self.metric.name,)
         return (*names, *others, *measured, tuple(self.weights.tolist()), self.release)
 
+    @property
+    def program(self) -> tuple:
+        """All of it that a compiled program hangs on: models of one name may begin elsewhere."""
+        model = self.model
+        return (self.identity, model.task, model.prevalence, model.first, model.threshold)
+
     @cached_property
     def schedule(self) -> Schedule:
         """What the method asks of each silo."""

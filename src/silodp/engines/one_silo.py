@@ -223,7 +223,7 @@ class OneSilo:
         def compiled() -> tuple[Callable, Callable, Callable]:
             return jax.jit(local), jax.jit(self.method.personal), jax.jit(partial(metric_on, job))
 
-        key = (job.identity, shape, setting.lr, repr(setting.options), discloses_noise)
+        key = (job.program, shape, setting.lr, repr(setting.options), discloses_noise)
         programs = programs or Programs()
         self._local, self._personal, self._metric = programs.get(key, compiled)
         if job.release:

@@ -106,7 +106,7 @@ class Simulation:
         shapes = tuple(group.shape for group in groups)
         sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), (raw, others))
         about = (
-            job.identity,
+            job.program,
             federations[0].pixels,
             shapes,
             members.tobytes(),

@@ -88,6 +88,7 @@ class Model(NamedTuple):
       weights: parameters -> weights [features, outputs] and intercepts [outputs], of a model whose
         outputs are linear in the features.
       prevalence: the declared share of the second of two classes, by which records have weights.
+      first: the intercept that a linear model begins with, which is public.
       threshold: the log-odds above which the second of two classes is predicted.
       to_module: parameters -> a `torch.nn.Module` with them, of a model that was made of one.
       own_loss: parameters, features and label of one row -> its loss, for releases, where `apply`
@@ -119,6 +120,7 @@ class Model(NamedTuple):
     weights: Callable[[Params], tuple[np.ndarray, np.ndarray]] | None = None
     own_loss: LossOfOne | None = None
     prevalence: float | None = None
+    first: float = 0.0
     threshold: float = 0.0
     to_module: Callable[[Params], Any] | None = None
 
@@ -400,7 +402,8 @@ def get_model(
         if prevalence is not None:
             kind = weighted_for(prevalence)
         make = _shared if kind.shared else _linear
-        return make(name, kind, input_shape, num_classes)._replace(prevalence=prevalence)
+        model = make(name, kind, input_shape, num_classes)
+        return model._replace(prevalence=prevalence, first=first)
     if name in _CONVNETS:
         kernel, _ = _CONVNETS[name]
         smallest = 3 * kernel + 1

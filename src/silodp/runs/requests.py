@@ -69,14 +69,14 @@ def requests_of(
             raise SilodpError(
                 "--model names a model, but another was given from Python: leave it out."
             )
-    requests = [_with_method(request, checked, by_data) for request in requests]
+    requests = [with_method(request, checked, by_data) for request in requests]
     for request in requests:
         for reason in without_effect(vars(request), checked).values():
             raise SilodpError(reason)
     return requests
 
 
-def _with_method(request: RunRequest, given: Collection[str], by_data: bool) -> RunRequest:
+def with_method(request: RunRequest, given: Collection[str], by_data: bool = False) -> RunRequest:
     """The request with a method's name; it stays open if the data may decide."""
     if request.method != AUTO_METHOD:
         return request

@@ -43,7 +43,7 @@ from silodp.data.tables.table import defaults_of
 from silodp.methods import get_method
 from silodp.models.metrics import mean_metric, metric_for
 from silodp.models.model import MODELS
-from silodp.runs.requests import without_effect
+from silodp.runs.requests import with_method, without_effect
 from silodp.runs.resolve import resolve
 from silodp.sites.agreed_schema import AgreedSchema, agreed_schema
 
@@ -259,7 +259,7 @@ def _training(where: str, table: Mapping[str, Any], schema: AgreedSchema) -> dic
                 "states it in its site.toml."
             )
     check_keys(f"{where}: [training]", table, TRAINING)
-    request = RunRequest(**table)
+    request = with_method(RunRequest(**table), table)
     if request.method_options is not None and not isinstance(request.method_options, str):
         raise SilodpError(f"{where}: [training] method_options: give text, as name=number.")
     get_method(request.method)
