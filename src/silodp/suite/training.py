@@ -35,7 +35,7 @@ def request_of(case: Case, row: str) -> dict[str, Any]:
         request["policies"] = request["policies"].read_text(encoding="utf-8")
     if case.made_up is not None:
         request["made_up"] = asdict(case.made_up)
-    return request | _own_options(case, row)
+    return {**request, **_own_options(case, row)}
 
 
 def method_of(row: str) -> str:

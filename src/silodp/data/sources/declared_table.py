@@ -103,4 +103,4 @@ def columns_of(dataset: str, path: Path, frame: pd.DataFrame, names: list[str]) 
             f"{path} has no column {missing[0]!r}, so it is not the table of {dataset}: "
             f"{refetch(dataset)}."
         )
-    return frame[names]
+    return frame.loc[:, names]

@@ -78,11 +78,13 @@ def _frame(paths: Paths, options: DataOptions) -> pd.DataFrame:
     coded = ("age", "discharge_disposition_id", "admission_source_id", "diag_1", "change")
     names = [silo, PATIENT, *own, *COUNTS, *coded, "diabetesMed", TARGET]
     frame = columns_of("diabetes130", path, frame, names)
-    frame = frame.loc[(frame[silo] != UNKNOWN) & ~frame["discharge_disposition_id"].isin(NOT_HOME)]
+    frame = frame.loc[
+        (frame[silo] != UNKNOWN) & ~frame["discharge_disposition_id"].isin(list(NOT_HOME))
+    ]
     decade = frame["age"].str.extract(r"\[(\d+)-", expand=False)
     made = {
         **{name: pd.to_numeric(frame[name]) for name in COUNTS},
-        "age": pd.to_numeric(decade) + 5.0,
+        "age": decade.astype(float) + 5.0,
         "went home": (frame["discharge_disposition_id"] == "1").astype(float),
         "emergency": (frame["admission_source_id"] == "7").astype(float),
         "change": (frame["change"] == "Ch").astype(float),
@@ -95,7 +97,7 @@ def _frame(paths: Paths, options: DataOptions) -> pd.DataFrame:
 
 def _groups(codes: pd.Series) -> pd.Series:
     """The group of each diagnosis; codes that are no numbers are of other groups."""
-    numbers = pd.to_numeric(codes, errors="coerce")
+    numbers = pd.Series(pd.to_numeric(codes, errors="coerce"))
     groups = pd.Series("other", index=codes.index)
     for name, low, high in GROUPS:
         groups = groups.mask((numbers >= low) & (numbers < high), name)

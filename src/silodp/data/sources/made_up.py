@@ -74,8 +74,9 @@ def draw(name: str, recipe: Recipe, seed: int) -> Federation:
         random = of_silos[number]
         own = recipe.heterogeneity * length * random.standard_normal(shape)
         truth = centres[number % recipe.groups] + own
-        parts = (_records(recipe, truth, count, random) for count in (sizes[number], recipe.test))
-        return Silo(numbered("silo", number, recipe.silos), *parts)
+        train = _records(recipe, truth, sizes[number], random)
+        test = _records(recipe, truth, recipe.test, random)
+        return Silo(numbered("silo", number, recipe.silos), train, test)
 
     return Federation(
         name=name,

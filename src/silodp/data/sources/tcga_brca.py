@@ -81,8 +81,10 @@ def _frame(paths: Paths, options: DataOptions) -> pd.DataFrame:
     split = columns_of("tcga_brca", paths[SPLIT.name], split, [PATIENT, "fold"])
     site = frame[PATIENT].str.split("-").str[1]  # TCGA-site-patient
     regions = dict(zip(centres["TSS Code"], centres["Region"], strict=True))
-    tested = split.set_index(PATIENT)["fold"].eq("test").astype(int)
-    frame = frame.assign(region=site.map(regions), tested=frame[PATIENT].map(tested))
+    tested = dict(zip(split[PATIENT], (split["fold"] == "test").astype(int), strict=True))
+    frame = frame.assign(
+        region=site.map(regions), tested=[tested.get(one) for one in frame[PATIENT]]
+    )
     # Eight patients are in no part of the published split.
     return frame.loc[frame["tested"].notna()].drop(columns=PATIENT).astype({"tested": int})
 
