@@ -16,7 +16,7 @@ demo: $(VENV)/core
 # to the last bit) and those that train thousands of runs come first, without these flags; only
 # files that name the mark are read for it (conftest.py sees to it that no other file has one).
 # What lint finds is shown before the others begin: its one core would leave the second idle.
-PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 SOON := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 SHIPPED = $$(grep -rl --include='test_*.py' as_shipped tests)

@@ -33,6 +33,7 @@ def by_simulation(job, federation, setting, steps=((0, 4),)):
     return np.asarray(simulation.personal_models(state))[0, 0], metric[0, 0]
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize(
     "options", [{"method": "mrmtl", "lam": 0.5}, {"method": "ifca", "select_fraction": 0.5}]
 )

@@ -97,6 +97,7 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
     )
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize(
     ("method", "sampling"),
     [
@@ -109,9 +110,9 @@ def plan_of(n, batch, noise=0.0, draw="every", name="s"):
     ],
 )
 def test_debug_engine_agrees(method, sampling):
-    """Silo by silo, without padding, grouping or compiling: the same numbers."""
+    """Silo by silo, without padding or grouping: the same numbers."""
     options = {"method": method, "sampling": sampling, "epsilon": 5, "rounds": 2, "batch_size": 32}
-    options["sizes"] = (40, 70)  # each size is compiled by itself, operation by operation
+    options["sizes"] = (40, 70)  # each size is compiled by itself
     fast = final(**options)
     slow = final(**options, engine="debug")
     assert fast.test["mean"] == pytest.approx(slow.test["mean"], rel=1e-4)
@@ -120,6 +121,7 @@ def test_debug_engine_agrees(method, sampling):
     np.testing.assert_allclose(fast.models, slow.models, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("task", ["binary", pytest.param("multiclass", marks=pytest.mark.slow)])
 def test_debug_engine_agrees_on_classes(task):
     options = {"method": "mrmtl", "epsilon": 5, "seeds": 1, "rounds": 2, "batch_size": 32}
@@ -127,6 +129,21 @@ def test_debug_engine_agrees_on_classes(task):
     fast = silodp.run(federation=federation, **options)
     slow = silodp.run(federation=federation, engine="debug", **options)
     assert fast.test["per_seed"] == slow.test["per_seed"]
+
+
+def test_debug_engine_compiles_nothing():
+    """So that a debugger stops wherever one wants, in a model of one's own too."""
+    disabled = []
+
+    def apply(params, x):
+        disabled.append(jax.config.values["jax_disable_jit"])
+        return x @ params
+
+    model = silodp.custom_model(lambda key: jnp.zeros(4), apply, "regression")
+    options = {"method": "local", "rounds": 1, "epsilon": math.inf, "batch_size": 40, "seeds": 1}
+    federation = small(sizes=(40,))
+    silodp.run(federation=federation, custom_model=model, engine="debug", **options)
+    assert True in disabled  # not all: before the engine begins, shapes are looked at
 
 
 def test_debug_engine_names_silo_and_stage():

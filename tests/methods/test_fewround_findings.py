@@ -96,7 +96,7 @@ def test_who_is_alike_is_told_where_it_is_seen_and_else_is_not():
 @pytest.mark.parametrize("noise", [0.3, 2.0])
 def test_what_is_told_is_true(noise):
     right, told = [], 0
-    for seed in range(6):
+    for seed in range(4):
         silos = drawn(seed, silos=20, spread=0.4)
         server, _ = learned(silos, noise, seed=seed)
         found = linear.learned(*server)
@@ -107,7 +107,7 @@ def test_what_is_told_is_true(noise):
         known = found["told"][pairs] > 0
         told += known.sum()
         right += (np.sign(products[pairs]) == np.sign(found["relations"][pairs]))[known].tolist()
-    assert told > 20
+    assert told > 10
     assert np.mean(right) > 0.85
 
 
@@ -120,6 +120,11 @@ def test_a_silo_that_sent_nothing_is_left_out():
     assert found["cross_noise"][2] == math.inf
     assert not found["told"][2, [0, 1, 3, 4]].any()
     assert np.isfinite(found["standard_errors"]).all()
+    # Whoever is there, the same is told: runs of several seeds are put together.
+    for present in ([1.0, 0, 0, 0, 0], [0.0] * 5):
+        alone = server.released._replace(records=server.released.records * present)
+        other = linear.learned(alone, server.shared)
+        assert {n: a.shape for n, a in other.items()} == {n: a.shape for n, a in found.items()}
 
 
 def federation_of(truth, count, silos, seed):
@@ -146,7 +151,7 @@ def test_models_are_worth_about_what_was_predicted_before_the_run(messages, with
         spread = part * explained / values.sum()
         usual = np.append(np.full(size - 1, (1 - part) * explained / 0.25), 0.1)
         truth = Truth(values, usual, spread, 0.06)
-        for noise in (0.7, 2.0, 4.0):
+        for noise in (0.7, 4.0):
             expected = after_messages(
                 *(truth, np.full(30, 80.0), np.full(30, noise)),
                 *(MESSAGE_SHARES[messages], CONSTANTS.parts),
@@ -163,25 +168,17 @@ def test_models_are_worth_about_what_was_predicted_before_the_run(messages, with
 
 def test_what_twice_the_budget_brings_is_what_it_then_brings():
     """From what a run has found: the error of another one, with half the variance of noise."""
-    for noise in (0.5, 2.0):
-        predicted, found = [], []
-        for seed in range(3):
-            silos = drawn(seed, silos=30, count=60, spread=0.3)
-            two, _ = learned(silos, noise, 2, seed)
-            known = linear.learned(*two)
-            weights = known["mean_model"] ** 2 + known["mean_errors"] ** 2
-            truth = Truth(
-                known["values"],
-                float(weights.mean()),
-                float(known["spread"]) ** 2,
-                float(known["residual"]) ** 2,
-            )
-            less = known["cross_noise"] / 2
-            now = expected_errors(truth, known["public_counts"], known["cross_noise"]).own
-            then = expected_errors(truth, known["public_counts"], less).own
-            predicted.append(np.mean(then / now))
-            # Half the variance of all noise: what another run of twice the budget has.
-            double, states = learned(silos, noise / math.sqrt(2), 2, seed)
-            _, single = learned(silos, noise, 2, seed)
-            found.append(error(silos, double, states) / error(silos, two, single))
-        assert np.mean(found) == pytest.approx(np.mean(predicted), rel=0.2)
+    predicted, found = [], []
+    for seed in range(3):
+        silos = drawn(seed, silos=20, count=60, spread=0.3)
+        single, states = learned(silos, 1.0, 2, seed)
+        known = linear.learned(*single)
+        weights = known["mean_model"] ** 2 + known["mean_errors"] ** 2
+        variances = float(known["spread"]) ** 2, float(known["residual"]) ** 2
+        truth = Truth(known["values"], float(weights.mean()), *variances)
+        counts, noise = known["public_counts"], known["cross_noise"]
+        now, then = (expected_errors(truth, counts, one).own for one in (noise, noise / 2))
+        predicted.append(np.mean(then / now))
+        double = learned(silos, math.sqrt(0.5), 2, seed)
+        found.append(error(silos, *double) / error(silos, single, states))
+    assert np.mean(found) == pytest.approx(np.mean(predicted), rel=0.2)

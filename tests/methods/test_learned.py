@@ -85,6 +85,7 @@ def check_close(one, other):
     assert one["models"][1] == other["models"][1] == ROUNDS
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 def test_both_engines_learn_the_same():
     # Of one size, so that the engine without compiling meets each shape once.
     how = OPTIONS | {"method": "idle", "lam": 2.0, "federation": small(sizes=(40, 40))}

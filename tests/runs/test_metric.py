@@ -70,6 +70,7 @@ def test_what_is_measured_changes_no_model(federation):
     assert "metric" not in one.options
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
 def test_a_silo_without_the_metric_is_left_out_and_said(federation, engine, tmp_path):
     odd = with_test(federation, 1, [0])

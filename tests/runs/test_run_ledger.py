@@ -184,6 +184,7 @@ def check_charged(folder, rounds, state="failed: RuntimeError", name="silo 0"):
         assert left["spent_share"] + left["left_share"] == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
 def test_a_run_that_fails_while_training_has_paid_for_its_blocks(tmp_path, monkeypatch, engine):
     """In either engine: records were asked, whatever came of it, and whatever it is called."""
@@ -202,6 +203,7 @@ def test_a_run_that_fails_while_training_has_paid_for_its_blocks(tmp_path, monke
     assert left["given_back_share"] == pytest.approx(left["spent_share"], rel=1e-6)
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
 def test_every_round_is_charged_before_it_is_answered(tmp_path, monkeypatch, engine):
     """Looked up on the disk at the moment at which records are asked."""
@@ -319,6 +321,7 @@ def test_statistics_are_a_block_of_their_own(tmp_path, monkeypatch, where):
     assert 0 < left["spent_share"] < left["given_back_share"]
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
 def test_blocks_cost_what_the_plan_says_and_no_more(tmp_path, engine):
     """Statistics, rounds and metrics, each where it falls; together they are the plan's event."""
@@ -387,6 +390,7 @@ def test_a_later_part_that_fails_takes_nothing_back(tmp_path, monkeypatch):
     check_charged(tmp_path, 2)
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("engine", ["simulation", "debug"])
 def test_an_engine_cannot_ask_what_is_not_paid_for(tmp_path, monkeypatch, engine):
     """Without a ledger too, so that nobody can forget it: it has no `PaidRounds` to ask with."""
@@ -533,7 +537,8 @@ def go_on_or_be_refused(cli, folder, out):
         return "resumed" if resumed else "started anew"
     assert done.exit_code == 2, done.stderr
     assert "lifetime allowance" in done.stderr or "finished run" in done.stderr, done.stderr
-    assert not resumed
+    # Killed when its result was there, and its checkpoint still: it is finished.
+    assert not resumed or (out / "result.json").exists()
     return "refused"
 
 

@@ -11,6 +11,8 @@ import silodp
 from silodp import SilodpError
 from silodp.data.registry import DataOptions, resolve
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 SIZES = {"big": 60, "one": 1, "two": 2, "sided": 20, "few": 9}
 
 
@@ -39,6 +41,7 @@ def by_silo(result):
     return {silo["silo"]: silo["per_seed"] for silo in result.per_silo}
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize(
     ("method", "protected"),
     [("mrmtl", {}), ("ifca", {"subject_column": "who", "ignore": None})],

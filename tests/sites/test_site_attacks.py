@@ -24,6 +24,8 @@ from silodp.sites.protocol import Reply, Request
 from silodp.sites.refusals import CANNOT, CHANGED, CLOSED, LOST
 from silodp.sites.worker import SiteWorker
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 MEASURED = proposal(method="mrmtl", rounds=2, metric_share=0.2)
 
 

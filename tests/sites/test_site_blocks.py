@@ -327,8 +327,8 @@ def test_a_job_that_is_closed_while_it_ends_has_its_model(tmp_path, monkeypatch)
     folder, request = site_of(tmp_path), first_request(tmp_path, LONG)
     keep = job_module.JobAtSite._keep
 
-    def kept(self, params):
-        released = keep(self, params)
+    def kept(self, *given):
+        released = keep(self, *given)
         close_all(folder / "ledger", ["north"], LONG.job(), "abandoned")
         return released
 

@@ -35,6 +35,8 @@ from silodp.sites.sources import (
 )
 from silodp.sites.worker import INTERNAL, SiteWorker
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 BUDGET = ("--epsilon", "4", "--delta", "1e-3")
 FIRST = proposal(method="local", rounds=2)
 # Another consortium, in which the same site has another name.

@@ -32,6 +32,8 @@ from silodp.sites.shown_ledger import accept_other
 from silodp.sites.site_files import read_site
 from silodp.sites.worker import SiteWorker
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 RICH = "epsilon = 1\ndelta = 1e-3\nlifetime_epsilon = 90\nlifetime_delta = 0.1"
 
 

@@ -9,6 +9,8 @@ from silodp.methods import METHODS
 from silodp.results.result import read_result
 from silodp.sites.job_at_site import RESULTS
 
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
 # Each takes some seconds to compile.
 AT_ONCE = ("ebmtl", "fewround", "ifca+mrmtl")
 LATER = [name for name in (*METHODS, "ifca+ditto") if name not in AT_ONCE]

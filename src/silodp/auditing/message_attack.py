@@ -4,9 +4,10 @@ The adversary knows everything but whether the canary is there. It may ask the q
 choice, as a dishonest coordinator could, or let the method ask:
 
 - steady: moments first; then gradients at a model that is as wrong for the canary as can be, so
-  that its residual is as long as it may be.
-- turning: in every other message at a model at which it is turned round, or nothing. Noise that is
-  used twice then cancels out, and the canary does not.
+  that its residual is as long as it may be. Where it may be its opposite: without a model, so that
+  the residuals of both are, and point in opposite directions.
+- turning: in every other message at a model at which it is turned round, or both are alike. Noise
+  that is used twice then cancels out, and the canary does not.
 - as asked: what the method asks, each model following from what was released before.
 
 What each message says is measured along what the canary adds to it, in deviations of the noise
@@ -207,10 +208,11 @@ class _Run:
         if strategy not in self._asked:
             canary, rounds = self._known.present, self._silos[0].plan.schedule.rounds
             wrong = _wrong_model(canary, self._known.vectors.classes > 0)
+            models = (wrong, -wrong) if not len(self._known.absent.x) else (0.0 * wrong, wrong)
             questions = [Question(_DIVIDED)]
             for number in range(1, rounds):
                 turned = strategy == "turning" and number % 2 == 0
-                questions.append(Question(None, -wrong if turned else wrong, _CUT))
+                questions.append(Question(None, models[turned], _CUT))
             self._asked[strategy] = [
                 (
                     question,
@@ -237,8 +239,8 @@ class _Run:
         """A run of the method itself."""
         method, (server, first) = self._method, self._first
         states = [first] * len(self._silos)
-        readings = []
-        for number in range(self._silos[0].plan.schedule.rounds):
+        readings, rounds = [], self._silos[0].plan.schedule.rounds
+        for number in range(rounds):
             broadcast, messages, of_round = method.broadcast(server), [], []
             for place, silo in enumerate(self._silos):
                 heard = _Heard()
@@ -250,9 +252,10 @@ class _Run:
                 messages.append(message)
                 expected = self._expected(heard.question, number, place)
                 of_round.append(expected.read(heard.answer))
-            weights: Any = self._weights
-            server = method.merge(server, stacked(messages), weights)
             readings.append(of_round)
+            if number + 1 < rounds:  # nothing is asked after the last
+                weights: Any = self._weights
+                server = method.merge(server, stacked(messages), weights)
         return readings
 
 

@@ -625,7 +625,7 @@ def status_table(standing: dict[str, Any]) -> Table:
             safe(job["job"]),
             safe(job["method"]),
             f"{job['round']} / {job['rounds']}",
-            f"{job['answered']} of {job['round']} rounds",
+            str(job["answered"]),
             "nothing" if job["charged"] is None else f"{job['charged']} rounds",
             safe(job["state"]),
         )

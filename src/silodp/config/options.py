@@ -171,7 +171,7 @@ class RunRequest(DataRequest):
     messages: int | None = option(
         None,
         "Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several "
-        "classes 1).",
+        "classes 2).",
         group="Method",
         tags={"agreed", "agreed_if_given", "of_method", "tuned", "advised"},
         least=1,

@@ -130,7 +130,7 @@ class _Arguments(TypedDict, total=False):
     """Weights of silos when merging: by records, or uniform."""
     messages: int | None
     """Messages of each silo in place of rounds (fewround): 1, 2, 3 or 5; else 3 (of several classes
-    1)."""
+    2)."""
     rounds: int | None
     """Rounds of communication."""
     batch_size: int | None

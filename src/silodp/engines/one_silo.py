@@ -5,6 +5,7 @@ The debug engine goes through silos one by one; a site has one, and compiles its
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from jax import Array
 from silodp.data.federation import Federation, Silo
 from silodp.engines.job import Job, Setting
 from silodp.engines.layout import group_data, group_silos, pad_rows, silo_lattice
+from silodp.engines.programs import Programs
 from silodp.methods.base import Method
 from silodp.privacy.mechanisms.queries import PassNoise, Queries, SiloNoise, SiloRecords, guarded
 from silodp.privacy.mechanisms.randomness import (
@@ -197,10 +199,12 @@ class OneSilo:
         place: int,
         seed: int,
         discloses_noise: bool = True,
+        programs: Programs | None = None,
     ):
         """The part of the silo at that place in the federation, with the randomness of that seed.
 
         If the job has a secret it is the silo's own: its draws are those of a run of its own.
+        Programs are taken from `programs`, if they were made before.
         """
         self._job, self._silo, self._place = job, alone.silos[0], place
         self.method = job.build(setting.options)
@@ -216,8 +220,12 @@ class OneSilo:
             queries = queries_of(job, shape, data, lr, drawn, number, discloses_noise)
             return self.method.local(state, broadcast, queries)
 
-        self._local = jax.jit(local)
-        self._personal = jax.jit(self.method.personal)
+        def compiled() -> tuple[Callable, Callable, Callable]:
+            return jax.jit(local), jax.jit(self.method.personal), jax.jit(partial(metric_on, job))
+
+        key = (job.identity, shape, setting.lr, repr(setting.options), discloses_noise)
+        programs = programs or Programs()
+        self._local, self._personal, self._metric = programs.get(key, compiled)
         if job.release:
             group = SiloGroup(np.zeros(1, int), shape)
             draws = release_draws_of(job, [seed], [alone], setting, [group])
@@ -252,4 +260,4 @@ class OneSilo:
         """The metric of a model on the silo's test records; infinite if they have none."""
         if not len(self._silo.test):
             return float("inf")
-        return float(metric_of(self._job, self._silo, params))
+        return float(self._metric(*test_records(self._silo), params))

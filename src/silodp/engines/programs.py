@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 # A sweep goes on to the next program when it is done with one; more would only take memory.
-MOST = 8
+MOST = 16
 
 
 class Programs:

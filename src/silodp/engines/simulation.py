@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 from silodp.data.federation import Federation
 from silodp.engines.host_draws import HostDraws
 from silodp.engines.job import Job, Setting
-from silodp.engines.layout import GroupData, group_data, group_silos, knobs_of, widest
+from silodp.engines.layout import GroupData, Knobs, group_data, group_silos, knobs_of, widest
 from silodp.engines.programs import Programs
 from silodp.engines.rounds import (
     State,
@@ -44,6 +44,9 @@ from silodp.engines.spreading import (
 )
 from silodp.privacy.mechanisms.randomness import run_key
 from silodp.privacy.session import PaidRounds
+
+# XLA's older emitters, which compile small models in half the time, into programs that take less.
+_SMALL: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 
 
 class Simulation:
@@ -77,7 +80,7 @@ class Simulation:
         groups = group_silos(widest(settings), job.release)
         members = np.concatenate([group.members for group in groups])
         self._order = np.argsort(members)
-        self._sizes = [len(group.members) for group in groups]
+        sizes_of_groups = [len(group.members) for group in groups]
 
         # Which axes of the arrays are spread over the devices.
         seed, setting = ("runs", None) if spread == "seeds" else (None, "runs")
@@ -97,7 +100,8 @@ class Simulation:
         )
         raw, *others = placed(fixed, fixed_specs, mesh)
         self._state_specs, self._mesh = state_specs, mesh
-        self._servers = servers
+        # Not those of a release: tests hold its sums to the last bit as XLA makes them by itself.
+        compiling = None if job.release or job.model.heavy else _SMALL
         programs = programs or Programs()
         shapes = tuple(group.shape for group in groups)
         sizes = jax.tree.map(lambda a: (a.shape, str(a.dtype)), (raw, others))
@@ -118,7 +122,8 @@ class Simulation:
             return jax.jit(
                 jax.shard_map(
                     prepare, mesh=mesh, in_specs=(specs,), out_specs=specs, check_vma=False
-                )
+                ),
+                compiler_options=compiling,
             )
 
         def compiled() -> tuple[Any, Any]:
@@ -127,6 +132,7 @@ class Simulation:
             initial = jax.jit(
                 partial(first_state, job, own, servers),
                 out_shardings=shardings(state_specs, mesh),
+                compiler_options=compiling,
             )
             program = jax.shard_map(
                 partial(advance_rounds, job, shapes, self._order, servers, apart),
@@ -139,11 +145,28 @@ class Simulation:
             lowered = jax.jit(program, donate_argnums=0).lower(
                 state, *self._fixed, self._drawn(0, 1), np.int32(0), np.int32(1), np.bool(True)
             )
-            return initial, lowered.compile()
+            return initial, lowered.compile(compiling)
+
+        num_seeds = len(seeds)
+
+        def models(state: State, options: Sequence[Any], knobs: Knobs) -> list[Any]:
+            """The models of each group's silos."""
+            broadcast = broadcast_of(job, state.server, knobs, num_seeds, servers)
+            return [
+                personal_models_of(job, broadcast, silos, own, (num_seeds, size, len(knobs.lr)))
+                for silos, own, size in zip(state.silos, options, sizes_of_groups, strict=True)
+            ]
+
+        def learned(server: Any, knobs: Knobs) -> dict[str, Any]:
+            return of_each_server(job, lambda m: m.learned, server, knobs, num_seeds, servers)
 
         # Once, and not with each call: of images that takes as long as a round.
         self._fixed = (programs.get(("prepare", *key), preparing)(raw), *others)
         self._initial, self._program = programs.get(key, compiled)
+        # Each as a whole: operations one by one would each be compiled.
+        jitted = partial(jax.jit, compiler_options=compiling)
+        self._models = programs.get(("models", *key), lambda: jitted(models))
+        self._learned = programs.get(("learned", *key), lambda: jitted(learned))
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Goes on with other seeds (no more than before) on these records."""
@@ -201,26 +224,14 @@ class Simulation:
 
     def personal_models(self, state: State) -> Any:
         """Each silo's own model: leaves are [seeds, settings, silos, ...]."""
-        data, knobs, keys, _ = self._fixed
-        models = [
-            personal_models_of(
-                self._job,
-                broadcast_of(self._job, state.server, knobs, len(keys), self._servers),
-                silos,
-                group.options,
-                (len(keys), size, len(knobs.lr)),
-            )
-            for silos, group, size in zip(state.silos, data, self._sizes, strict=True)
-        ]
+        data, knobs, *_ = self._fixed
+        models = self._models(state, [group.options for group in data], knobs)
         joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *models)
         return jax.tree.map(self._in_order, joined)
 
     def learned(self, state: State) -> dict[str, Any]:
         """What each run's method found out: leaves are [seeds, settings, ...]."""
-        _, knobs, keys, _ = self._fixed
-        by_run = of_each_server(
-            self._job, lambda m: m.learned, state.server, knobs, len(keys), self._servers
-        )
+        by_run = self._learned(state.server, self._fixed[1])
         return jax.tree.map(lambda a: np.asarray(a)[: self._num_seeds, self._places], by_run)
 
     def _in_order(self, by_group: Array) -> np.ndarray:

@@ -32,7 +32,8 @@ class MethodEntry:
       in_clusters: whether it can follow IFCA, in each cluster by itself; it cannot if shapes depend
         on `Start.silos`.
       in_messages: whether silos are asked for messages (`MessageQueries`) and not for training
-        passes. It then runs on the host, in double precision, for models that are linear.
+        passes. It then runs on the host, in double precision, for models that are linear, and
+        `build` takes the model's name too, as `model`.
       in_trials: whether what a silo tries by itself (`silodp tune`) changes the model that it uses.
 
     Examples:

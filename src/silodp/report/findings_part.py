@@ -45,7 +45,7 @@ _SILO = {
     "fallback": (TEXT,),
     "kept": NUMBER,
     "prediction_error": AMOUNT,
-    "outcome_error": AMOUNT,
+    "outcome_error": (AMOUNT,),
     "more": {...: _MORE},
 }
 _OF_MODELS = {
@@ -291,12 +291,14 @@ def _chance(chance: float) -> str:
 
 def _silo_table(findings: Mapping[str, Any]) -> Html:
     unit = findings["prediction_unit"]
-    columns = ["silo", "model", "keeps of its own", "predictions", "one outcome"]
+    outcomes = all(silo["outcome_error"] is not None for silo in findings["silos"])
+    columns = ["silo", "model", "keeps of its own", "predictions"]
+    columns += ["one outcome"] if outcomes else []
     names = [("message", "with one more message"), ("budget", "with twice the budget")]
     names = [pair for pair in names if all(pair[0] in silo["more"] for silo in findings["silos"])]
     rows = []
     for silo in findings["silos"]:
-        errors = [silo["prediction_error"], silo["outcome_error"]]
+        errors = [silo["prediction_error"], *([silo["outcome_error"]] if outcomes else [])]
         errors += [silo["more"][name]["prediction_error"] for name, _ in names]
         rows.append(
             [
@@ -307,9 +309,10 @@ def _silo_table(findings: Mapping[str, Any]) -> Html:
             ]
         )
     caption = (
-        "Predictions: how far they may be from those of the best linear model of the silo. One "
-        "outcome: how far it may be from its prediction. Both in 95 of 100 cases."
+        "Predictions: how far they may be from those of the best linear model of the silo, in 95 "
+        "of 100 cases."
     )
+    caption += " One outcome: how far it may be from its prediction." if outcomes else ""
     listed = table(caption, [*columns, *(words for _, words in names)], rows)
     return folded("How sure each silo's model is, as a table", listed)
 

@@ -148,7 +148,10 @@ def _silos(
                 "fallback": ABSENT if not here else POOLED if kept < OWN else None,
                 "kept": _digits(kept),
                 "prediction_error": _digits(units.label * error),
-                "outcome_error": _digits(units.label * float(outcome[place])),
+                # A class is no number that could be so far from its prediction.
+                "outcome_error": None
+                if units.prediction
+                else _digits(units.label * float(outcome[place])),
                 "more": {
                     name: {
                         "epsilon": _digits(epsilon),
@@ -174,7 +177,7 @@ def _with_more(
     # What was released by a silo that is not here is nothing.
     noise = np.where(np.isfinite(own["cross_noise"]), own["cross_noise"], 1e30)
     whole = np.array([plan.noise_multiplier for plan in plans])
-    residual, spread = float(own["residual"]) ** 2, float(own["spread"]) ** 2
+    residual, spread = float(own["residual"]) ** 2, float(own["expected_spread"]) ** 2
     # A silo by itself knows what all have said of the mean, and nothing of the others.
     weights = own["mean_errors"] ** 2
     if len(plans) > 1:
@@ -268,7 +271,8 @@ def fallback_words(result: Result) -> str:
         )
     if fallback == POOLED:
         return (
-            " All silos have the mean model: no difference between silos could be seen above noise."
+            " All silos have the mean model: over all features together, no difference between "
+            "silos could be seen above noise."
         )
     return ""
 
@@ -297,8 +301,8 @@ def _about_errors(silos: Sequence[Mapping[str, Any]], units: Units) -> list[str]
     span = _plus_minus(float(np.median(errors)), units)
     ends = ""
     if len(silos) > 1 and amount(errors.min()) != amount(errors.max()):
-        low, high = (_plus_minus(float(end), units) for end in (errors.min(), errors.max()))
-        ends = f" ({low} to {high})"
+        low, high = (amount(INTERVAL * float(end)) for end in (errors.min(), errors.max()))
+        ends = f" (± {low} to ± {high})"
     unit = "" if units.prediction else f" (in the unit of {units.target})"
     whose = "the median" if len(silos) > 1 else "the"
     return [

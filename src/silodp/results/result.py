@@ -83,7 +83,8 @@ class Result:
       versions: versions of the software.
       tuning: if hyperparameters were tuned: the grid, each silo's choice, and the cost.
       learned: what the method learned about the silos, if anything, by name: means over seeds,
-        arrays as plain lists; for `ebmtl` also in words (see `learned.summed_up`).
+        arrays as plain lists; for `ebmtl` also in words (see `learned.summed_up`), and for
+        `fewround` of the first seed (see `few_messages.said`).
       models: the personal models, if requested: a pytree with leading axes [seeds, silos].
       cards: drafts of the silos' cards: what they say beyond this result (see
         `model_export.files`).

@@ -17,8 +17,9 @@ from silodp.privacy.plan import SiloPlan
 from silodp.privacy.policy import Policy
 from silodp.runs.method_choice import OwnValues
 
-# Messages by what labels are: of several classes, a second one gains less than the first loses.
-USUAL_MESSAGES = {"numbers": 3, "signs": 3, "places": 1, None: 3}
+# Messages by what labels are: of several classes, a second one says how sure to be, and a third
+# hardly more than the first loses.
+USUAL_MESSAGES = {"numbers": 3, "signs": 3, "places": 2, None: 3}
 
 
 @dataclass(frozen=True)

@@ -397,3 +397,17 @@ def test_paths_that_are_not_read(tmp_path, path, words):
     folder.mkdir()
     with pytest.raises(SilodpError, match=words):
         load_photos(table_of_photos(folder, ["photos/a.png", path]))
+
+
+def test_neighbouring_tables_differ_in_one_row_of_features():
+    frame = reviews()
+
+    def rows(own):
+        silos = loaded(own).silos
+        parts = [part for silo in silos for part in (silo.train, silo.test)]
+        return {x.tobytes() for part in parts for x in part.x}
+
+    other = frame.copy()
+    other.loc[7, "review"] = "something else: nine trees, 9"
+    before, after = rows(frame), rows(other)
+    assert len(after - before) == len(before - after) == 1

@@ -81,6 +81,7 @@ def test_noise_has_the_variance_that_silos_are_told(optimiser, sampling):
         assert not zeros.any()
 
 
+@pytest.mark.usefixtures("debug_in_pieces")
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_both_engines_tell_the_same(optimiser):
     """Also where silos of a group take 2 and 4 steps: the other engine has no groups."""

@@ -87,8 +87,8 @@ MESSAGE_SHARES = {
 
 CLASS_SHARES = {
     1: (1.0,),
-    2: (0.85, 0.15),
-    3: (0.7, 0.1, 0.2),
-    5: (0.6, 0.1, 0.1, 0.1, 0.1),
+    2: (0.9, 0.1),
+    3: (0.8, 0.08, 0.12),
+    5: (0.7, 0.06, 0.08, 0.08, 0.08),
 }
 """Likewise of several classes: later messages are of all silos together, with little noise."""

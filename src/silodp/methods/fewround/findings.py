@@ -72,26 +72,29 @@ def findings(
       prior: what silos have in common.
       gram: pooled second moments.
     """
-    silos, places = len(here), np.flatnonzero(here)
-    found = nothing_found(silos)
+    places = np.flatnonzero(here)
+    found = nothing_found(len(here), models.shape[1])
     found["kept_of_own"][places] = kept_of(present, prior, gram)
     found["cross_noise"][places] = present.noise
     if len(places) < 2:
         return found
     differs = differing(present, prior)
     found |= {"differs": differs.spread, "chances": differs.chance}
-    if silos > MOST_RELATED:
-        return found
-    relations, told = np.eye(silos), np.eye(silos)
-    alike = related(models[places], present, prior, gram)
-    relations[np.ix_(places, places)] = alike.relations
-    told[np.ix_(places, places)] = alike.told
-    return found | {"relations": relations, "told": told}
+    if "relations" in found:
+        alike = related(models[places], present, prior, gram)
+        found["relations"][np.ix_(places, places)] = alike.relations
+        found["told"][np.ix_(places, places)] = alike.told
+    return found
 
 
-def nothing_found(silos: int) -> dict[str, np.ndarray]:
-    """What is known of silos that have sent nothing."""
-    return {"kept_of_own": np.zeros(silos), "cross_noise": np.full(silos, np.inf)}
+def nothing_found(silos: int, size: int) -> dict[str, np.ndarray]:
+    """What is known of silos that have sent nothing: the same names, however many have."""
+    found = {"kept_of_own": np.zeros(silos), "cross_noise": np.full(silos, np.inf)}
+    if silos > 1:
+        found |= {"differs": np.zeros(size), "chances": np.ones(size)}
+    if 1 < silos <= MOST_RELATED:
+        found |= {"relations": np.eye(silos), "told": np.eye(silos)}
+    return found
 
 
 def kept_of(silos: Sums, prior: Prior, gram: Square) -> Float[np.ndarray, " silos"]:
@@ -134,7 +137,8 @@ def related(models: Models, silos: Sums, prior: Prior, gram: Square) -> Related:
     values, axes = np.linalg.eigh(gram)
     axes = (axes * np.sqrt(np.maximum(values, 0.0)))[:, -_MOST_DIRECTIONS:]
     own = (models - prior.mean) @ axes
-    s, spread = silos.values, float(prior.spread)
+    # Where chance makes the likeliest spread 0, silos may differ all the same.
+    s, spread = silos.values, float(prior.expected_spread)
     error = float(prior.residual) * s + silos.noise[:, None]
     variance = spread * error / np.maximum(spread * s**2 + error, CONSTANTS.smallest**2)
     turned = np.swapaxes(silos.axes, 1, 2) @ axes  # [silos, own axes, directions]
@@ -153,4 +157,4 @@ def related(models: Models, silos: Sums, prior: Prior, gram: Square) -> Related:
 
 def _in_axes_of(silos: Sums, gram: Square) -> Float[np.ndarray, "silos size"]:
     """The pooled second moments along each silo's own axes."""
-    return np.einsum("kij,il,klj->kj", silos.axes, gram, silos.axes, optimize=True)
+    return (silos.axes * (gram @ silos.axes)).sum(axis=1)

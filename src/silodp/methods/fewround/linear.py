@@ -291,7 +291,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         models[here] = models_of(sums, prior)
         found |= findings(here, models, sums, prior, gram.mean)
     else:
-        found |= nothing_found(len(silos))
+        found |= nothing_found(len(silos), models.shape[1])
     covariances = (own_covariance(own, shared) for own in silos)
     deviations, predictions = zip(
         *((np.diag(one), float((one * gram.mean).sum())) for one in covariances), strict=True
@@ -304,6 +304,7 @@ def learned(released: Released, shared: Shared) -> dict[str, np.ndarray]:
         "mean_model": prior.mean,
         "mean_errors": np.sqrt(np.diag(prior.uncertainty).clip(min=0.0)),
         "spread": np.sqrt(prior.spread),
+        "expected_spread": np.sqrt(prior.expected_spread),
         "residual": np.sqrt(prior.residual),
         "models": models,
         "standard_errors": np.sqrt(np.array(deviations).clip(min=0.0)),
@@ -334,12 +335,13 @@ def estimated(released: Released, shared: Shared) -> Shared:
     # Variances with which models would explain labels.
     usual = squares / float(np.trace(shared.gram.mean))
     residual = squares if shared.round == 0 else float(shared.prior.residual)
-    for _ in range(2):  # the second with residuals, and blur, of the first's model
-        sums = sums_of(silos, grams, shared)
+    sums = sums_of(silos, grams, shared)
+    for again in (False, True):  # the second with residuals, and blur, of the first's model
+        sums = sums_of(silos, grams, shared) if again else sums
         shared = shared._replace(prior=estimate(sums, residual, constant, usual))
         residual = _residual(silos, sums, shared, squares, error)
     if shared.round == len(silos[0].gradients):  # the last, of which intervals are shown
-        shared = _with_uncertainty(silos, sums, shared, squares + error)
+        shared = _with_uncertainty(silos, grams, shared, squares + error)
     scale = CONSTANTS.clip * math.sqrt(residual + error)
     if silos[0].two_classes and not last:
         shared = shared._replace(odds=odds_of(_mean_label(silos), float(shared.prior.residual)))
@@ -347,10 +349,10 @@ def estimated(released: Released, shared: Shared) -> Shared:
 
 
 def _with_uncertainty(
-    silos: Sequence[Released], sums: Sums, shared: Shared, squares: float
+    silos: Sequence[Released], grams: Sequence[Axes], shared: Shared, squares: float
 ) -> Shared:
     """What is shared, with what the prior's estimates are off, if labels are so large."""
-    length = float(silos[0].length)
+    sums, length = sums_of(silos, grams, shared), float(silos[0].length)
     # Weights may be larger where vectors are shorter than noise lets them seem; none is shorter
     # than its constant.
     shortest = float(np.diag(shared.gram.mean - np.sqrt(shared.gram.error)).sum())

@@ -130,6 +130,7 @@ def _word_pairs(
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
+@jax.jit  # so that it is traced once for each shape, and not in every program anew
 def _hash(key0: Words, key1: Words, x0: Words, x1: Words) -> UInt32[Array, "*broadcast 2"]:
     """Threefry-2x32 (20 rounds) of broadcast uint32 arrays; the two words are the last axis.
 

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.sites.connection import connections
 from silodp.sites.flare import require_flare, wire
 from silodp.sites.flare.failures import noted_failure
 from silodp.sites.flare.hardening import ADMIN, CONTROLLER, EXECUTOR
+from silodp.sites.flare.kits import admin_port_of
 from silodp.sites.flare.processes import SERVER_PID, accepts, is_running
 from silodp.sites.membership.members import read_members
+from silodp.sites.proposal import LOOPBACK
 
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
@@ -183,10 +184,9 @@ def _session(folder: Path) -> Iterator["Session"]:
     admin = folder / "admin"
     if not (admin / "startup" / "fed_admin.json").exists():
         raise SilodpError(f"{folder} was never started: start the server first.")
-    host, port = _address(admin)
     # FLARE would try for a quarter of a minute.
-    if not accepts(host, port):
-        raise SilodpError(f"Nothing answers at {host}, port {port}: start the server first.")
+    if not accepts(LOOPBACK, admin_port_of(folder)):
+        raise SilodpError(f"The server of {folder} does not answer: start the server first.")
     try:
         # FLARE prints while it connects.
         with contextlib.redirect_stdout(io.StringIO()):
@@ -208,12 +208,6 @@ def _session(folder: Path) -> Iterator["Session"]:
     finally:
         with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
             session.close()
-
-
-def _address(admin: Path) -> tuple[str, int]:
-    path = admin / "startup" / "fed_admin.json"
-    admin_entry = read_json(path, remedy="make the federation's folder again")["admin"]
-    return str(admin_entry["host"]), int(admin_entry["port"])
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from silodp.base.documents import read_json
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
 from silodp.sites.flare.hardening import ADMIN, harden_server
@@ -113,6 +114,13 @@ def configure_server(folder: Path, members: Members, admin_port: int) -> None:
         },
     )
     harden_server(folder / "server", (folder / "server-store").resolve(), members.removed)
+
+
+def admin_port_of(folder: Path) -> int:
+    """The port of this machine at which the server lets its administrator in."""
+    path = folder / "admin" / "startup" / "fed_admin.json"
+    about = read_json(path, missing="start the server first", remedy="start the server again")
+    return int(about["admin"]["port"])
 
 
 def configure_site(kit: Path, own: Membership) -> None:

@@ -20,9 +20,9 @@ import psutil
 from silodp.base.documents import json_of
 from silodp.base.errors import SilodpError
 from silodp.base.files import write_file
-from silodp.sites.connection import BEAT, SITE_UP, connection_at
+from silodp.sites.connection import BEAT, CONNECTIONS, SITE_UP, connection_at
 from silodp.sites.flare.hardening import ORG, harden_site, rotate
-from silodp.sites.flare.kits import configure_server, configure_site
+from silodp.sites.flare.kits import admin_port_of, configure_server, configure_site
 from silodp.sites.membership.documents import certificate_of
 from silodp.sites.membership.members import read_members
 from silodp.sites.membership.site import check_certificate_at, read_membership, why_not_valid
@@ -50,7 +50,7 @@ def start_server(folder: Path, wait: float = 60.0) -> None:
     here = LOOPBACK if host == ANYWHERE else host
     process = _launch(folder, command, SERVER_PID, SERVER_LOG)
     end = time.monotonic() + wait
-    while not accepts(here, port):
+    while not (accepts(here, port) and accepts(LOOPBACK, admin_port_of(folder))):
         if process.poll() is not None:
             raise SilodpError(f"The server ended as it began: {folder / SERVER_LOG} says why.")
         if time.monotonic() > end:
@@ -75,6 +75,8 @@ def _server_command(folder: Path) -> "Command":
     check_server_certificate(folder)
     # Written again: the folder may have moved, and its settings may have been changed.
     configure_server(folder, members, admin_port=_free_port())
+    # What the server before it noted of sites says nothing of this one.
+    (folder / CONNECTIONS).unlink(missing_ok=True)
     if accepts(LOOPBACK if host == ANYWHERE else host, port):
         raise SilodpError(f"Port {port} of {host} is in use: stop what uses it, or choose another.")
     module = "silodp.sites.flare.server_process"

@@ -19,6 +19,7 @@ from silodp.sites.flare.jobs import abort, follow, registered, submit
 _MOST_IDLE = 3
 _POLL = 0.5
 _LOOK_FOR_SITES = 2.0  # seconds between checks whether a lost site is back
+_PAUSE = 2.0  # seconds until a job that ended is submitted again
 _FIRST_PATIENCE = (
     10.0  # seconds for which a site that was back, and is lost again, is not waited for
 )
@@ -55,6 +56,7 @@ def run_job(
             if idle >= _MOST_IDLE:
                 raise
             say(f"{error} Going on after round {_stands_at(folder, job)[0]}.")
+            time.sleep(_PAUSE)  # a server that is begun anew is not there at once
             continue
         progress = progress_of(folder, job)
         report(progress)
