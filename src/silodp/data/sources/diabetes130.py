@@ -97,11 +97,7 @@ def _frame(paths: Paths, options: DataOptions) -> pd.DataFrame:
 
 def _groups(codes: pd.Series) -> pd.Series:
     """The group of each diagnosis; codes that are no numbers are of other groups."""
-<<<<<<< HEAD
-    numbers = pd.Series(pd.to_numeric(codes, errors="coerce"))
-=======
     numbers = pd.Series(pd.to_numeric(codes, errors="coerce"), index=codes.index)
->>>>>>> main
     groups = pd.Series("other", index=codes.index)
     for name, low, high in GROUPS:
         groups = groups.mask((numbers >= low) & (numbers < high), name)

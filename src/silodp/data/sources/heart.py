@@ -60,11 +60,7 @@ def _of_hospital(path: Path) -> pd.DataFrame:
     unused = [f"unused {number}" for number in range(UNUSED)]
     names = [*COLUMNS, *unused, TARGET]
     frame = read_text("heart", path, header=None, names=names, na_values="?", index_col=False)
-<<<<<<< HEAD
-    grade = pd.Series(pd.to_numeric(frame[TARGET], errors="coerce"))
-=======
     grade = pd.Series(pd.to_numeric(frame[TARGET], errors="coerce"), index=frame.index)
->>>>>>> main
     frame[TARGET] = grade.gt(0).map({True: "yes", False: "no"}).where(grade.notna())
     return frame.drop(columns=unused)
 

@@ -79,20 +79,11 @@ def _frame(paths: Paths, options: DataOptions) -> pd.DataFrame:
     centres = columns_of("tcga_brca", paths[CENTRES.name], centres, ["TSS Code", "Region"])
     split = read_text("tcga_brca", paths[SPLIT.name])
     split = columns_of("tcga_brca", paths[SPLIT.name], split, [PATIENT, "fold"])
-<<<<<<< HEAD
-    site = frame[PATIENT].str.split("-").str[1]  # TCGA-site-patient
-    regions = dict(zip(centres["TSS Code"], centres["Region"], strict=True))
-    tested = dict(zip(split[PATIENT], (split["fold"] == "test").astype(int), strict=True))
-    frame = frame.assign(
-        region=site.map(regions), tested=[tested.get(one) for one in frame[PATIENT]]
-    )
-=======
     patients = pd.Series(frame[PATIENT])
     site = patients.str.split("-").str[1]  # TCGA-site-patient
     regions = pd.Series(centres["Region"].to_numpy(), index=centres["TSS Code"])
     tested = pd.Series((split["fold"] == "test").astype(int).to_numpy(), index=split[PATIENT])
     frame = frame.assign(region=site.map(regions), tested=patients.map(tested))
->>>>>>> main
     # Eight patients are in no part of the published split.
     return frame.loc[frame["tested"].notna()].drop(columns=PATIENT).astype({"tested": int})
 
