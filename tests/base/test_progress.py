@@ -13,6 +13,7 @@ EVENTS = {
     "stage": ("training",),
     "promised": ([{"silo": "a"}],),
     "calibrated": (1, 2),
+    "encoded": ("minilm", 3, 4, 2, 0.5),
     "trained": (3, 4, 0.5),
     "swept": (1.5, 3, "mrmtl"),
 }

@@ -33,7 +33,7 @@ RESULT_KEYS = {
     *("data", "method", "options", "metric", "test", "per_silo", "privacy"),
     *("assumptions", "warnings", "person", "history", "seconds", "versions", "tuning"),
     "learned",
-    *("metrics", "problem", "left_out", "chosen"),
+    *("metrics", "problem", "left_out", "chosen", "encoders"),
 }
 SUMMARY_KEYS = {"mean", "std", "per_seed"}
 PRIVACY_KEYS = {

@@ -407,7 +407,9 @@ def test_the_same_content_packed_anew_is_checked(run, sentence, made_up):
     assert "wrong checksum" in sentence(run("get", "made-up"))
 
 
-def test_list_says_how_to_get_it(run, made_up):
+def test_list_says_how_to_get_it(run, made_up, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")  # so that no cell is broken
+
     def listed(*data_files, **more):
         made_up(*data_files, **more)
         return " ".join(run("list").output.replace("│", " ").split())

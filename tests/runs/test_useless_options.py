@@ -198,6 +198,7 @@ def test_a_source_is_asked_what_the_request_says():
 
         def load(self, seed, options):
             seen.append(options)
+            return small()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("silodp.runs.prepare.datasets.resolve", lambda *_: Source())

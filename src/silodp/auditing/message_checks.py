@@ -21,6 +21,7 @@ from silodp.auditing.sensitivity import made_up_units, some_units
 from silodp.data.federation import Federation, Records
 from silodp.engines.job import Job
 from silodp.models.unit_vectors import UnitVectors, unit_vectors_of
+from silodp.privacy.accounting.steps import moved_by
 from silodp.privacy.mechanisms.message_queries import MessageSchedule
 from silodp.privacy.mechanisms.moments import Shares
 from silodp.privacy.plan import SiloPlan
@@ -74,8 +75,7 @@ def check_messages_claim(plan: SiloPlan) -> Check:
     """
     assert isinstance(plan.schedule, MessageSchedule)
     noises = [plan.message_noise(number) for number in range(plan.schedule.rounds)]
-    moved = 2.0 if plan.relation == "replace-one" else 1.0
-    apart = moved * math.sqrt(math.fsum(1.0 / noise**2 for noise in noises))
+    apart = moved_by(plan.relation) * math.sqrt(math.fsum(1.0 / noise**2 for noise in noises))
     at = plan.epsilon / apart
     below = special.log_ndtr(-apart / 2 - at) + plan.epsilon
     delta = float(special.ndtr(apart / 2 - at) - np.exp(below))

@@ -176,7 +176,7 @@ class JobAtSite:
             "secret": secret,
             # By which the ledger knows that the charge is for the noise of this secret: another
             # folder of the site may have a job of the same name on the same ledger.
-            "charge": secrets.token_hex(8),
+            "charge": secrets.token_hex(16),
             "of": self._fingerprint(),
         }
 

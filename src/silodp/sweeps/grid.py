@@ -18,7 +18,8 @@ from silodp.base.errors import SilodpError
 from silodp.base.values import plain
 from silodp.config.option_values import option_name, option_value
 from silodp.config.options import OPTIONS, RunRequest, tagged
-from silodp.methods import METHOD_OPTIONS, get_method
+from silodp.methods import METHOD_OPTIONS, METHODS, get_method
+from silodp.runs.requests import with_method
 
 MOST_POINTS = 200_000
 
@@ -123,7 +124,7 @@ def _axes(content: Mapping[str, Any], where: str, folder: Path) -> dict[str, lis
 
 def _point(options: dict[str, Any], where: str) -> Point:
     try:
-        request = RunRequest(**options)
+        request = with_method(RunRequest(**options), options)
         unused = set(METHOD_OPTIONS) - set(get_method(request.method).option_names)
     except SilodpError as error:
         raise SilodpError(f"{where}: {error}") from None
@@ -132,10 +133,13 @@ def _point(options: dict[str, Any], where: str) -> Point:
 
 
 def _name(request: RunRequest) -> str:
-    # Options at their defaults are left out: a new option changes no name.
+    # Options at their defaults are left out: a new option changes no name. So is the first method,
+    # which was the default once.
     values = {
         name: value
         for name, option in OPTIONS.items()
         if "outside" not in option.tags and (value := getattr(request, name)) != option.default
     }
+    if values["method"] == next(iter(METHODS)):
+        del values["method"]
     return hashlib.sha256(json.dumps(plain(values), sort_keys=True).encode()).hexdigest()[:12]

@@ -170,12 +170,12 @@ def open_authority(folder: Path, passphrase: str) -> Authority:
                 "use the version that wrote it."
             )
         salt, cost = bytes.fromhex(content["scrypt"]["salt"]), content["scrypt"]["n"]
-        locked = content["key"].encode()
+        sealed = content["key"].encode()
         password = _derived(passphrase, salt, cost)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SilodpError(f"{path} is damaged: {_PUT_BACK}.") from None
     try:
-        key = load_pem_private_key(locked, password)
+        key = load_pem_private_key(sealed, password)
     except (ValueError, TypeError):
         raise SilodpError(
             f"The passphrase does not open {path}: give the one of this federation."
