@@ -31,14 +31,10 @@ def unlike_messages(
 ) -> str | None:
     """Why the data or options are not for few messages; None if they are."""
     task = get_task(federation.task)
-    if task.as_vectors not in ("numbers", "signs"):
-        return "few messages are for a number or two classes to predict"
-    if custom_model is not None or request.model not in (None, task.model):
-        return "a model was chosen that learns from steps"
-    if request.model is None and usual_model != task.model:
-        return f"the usual model of these data, {usual_model}, learns from steps"
-    if request.prevalence is not None:
-        return "--prevalence weighs records"
+    if task.as_vectors != "numbers":
+        return "few messages know chances of classes less well than steps do"
+    if custom_model is not None or (request.model or usual_model) != task.model:
+        return "the model learns from steps"
     if federation.feature_bound is None and not federation.uncovered:
         return "features have no public bounds"
     return None
