@@ -308,6 +308,47 @@ def test_the_same_question_gets_the_same_answer_and_another_one_other_noise():
     assert np.abs(moved - answers[0]).min() > 1e-6
 
 
+class OneDeviation:
+    """In place of noise, one deviation of it."""
+
+    def rounded_gaussian(self, deviation, shape):
+        return np.broadcast_to(np.rint(deviation), shape)
+
+
+@pytest.mark.parametrize("z", [0.3, 1.0, 7.0])
+def test_every_question_gets_the_noise_that_is_paid_for(z):
+    """Each part of it, in units of what a record adds; and it says so."""
+    x, y = records(12, "two classes")
+    whole, vectors = whole_records(x, y, 64), UnitVectors(1.0, 0.0, 1.0, two_classes=True)
+    model = np.zeros((SIZE, 1))
+
+    def moments(own):
+        gram, cross, labels, noise = own.moments(SHARES)
+        return [np.diag(gram), gram[0, 1] * math.sqrt(2), cross, labels], noise[[0, 0, 1, 2]]
+
+    def gradient(own):
+        value, noise = own.gradient(model, 0.5)
+        return [value], [noise]
+
+    def odds_gradient(own):
+        value, noise = own.odds_gradient(model)
+        return [value], [noise]
+
+    parts = [z / math.sqrt(share) for share in SHARES]
+    for question, paid in (
+        (moments, [parts[0], *parts]),
+        (gradient, [z]),
+        (odds_gradient, [z]),
+    ):
+        (noisy, said), (exact, _) = (
+            question(message_queries(whole, vectors, noise, 12, lambda _: OneDeviation()))
+            for noise in (z, 0.0)
+        )
+        np.testing.assert_allclose(said, paid)
+        for with_noise, without, due in zip(noisy, exact, paid, strict=True):
+            np.testing.assert_allclose(with_noise - without, due, rtol=1e-6)
+
+
 def test_schedules_share_out_what_there_is():
     schedule = MessageSchedule(rounds=2, shares=(0.25, 0.75))
     noises = [schedule.noise_of(number, 3.0) for number in range(2)]
